@@ -284,9 +284,8 @@ def _rows_to_fit(
 
     Of rows with equal inputs, some stand for all, see :mod:`sharpgp.models.repeats`.
     """
-    given = not isinstance(getattr(method, "folds", "auto"), str | Integral)
     every = train if cal is None else train.joined(cal)
-    if given or train.weight is not None or len(every) == int(every.input_numbers().max()) + 1:
+    if _keeps_rows(method, train) or len(every) == int(every.input_numbers().max()) + 1:
         return train, None, cal
     apart = method.knows_inputs and has_known_inputs(every)
     if apart and not method.needs_calibration and cal is not None:
@@ -303,6 +302,12 @@ def _rows_to_fit(
     if len(rows) < len(train) and not method.knows_inputs:
         warn_of_merging(method.name, len(train) - len(rows), len(train))
     return train[rows], None, cal
+
+
+def _keeps_rows(method: Recalibrator, train: LabelledRows) -> bool:
+    """Whether rows stay as they were given: a splitter or weights tell copies apart."""
+    own = not isinstance(getattr(method, "folds", "auto"), str | Integral)
+    return own or train.weight is not None
 
 
 def _merged(

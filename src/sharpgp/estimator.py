@@ -383,10 +383,10 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         :meth:`predict_dist` differs from it where calibration scores are skewed.  ``groups`` as in
         :meth:`predict_interval`.
         """
-        mean = self._answer(X, lambda model, X: as_numpy(model.predict_mean(X)), noise, groups)
+        mean = self.answer(X, lambda model, X: as_numpy(model.predict_mean(X)), noise, groups)
         if not return_std:
             return mean
-        std = self._answer(X, lambda model, X: as_numpy(model.predict_std(X)), noise, groups)
+        std = self.answer(X, lambda model, X: as_numpy(model.predict_std(X)), noise, groups)
         return mean, std
 
     @hinted(
@@ -445,7 +445,7 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
                 model = with_confidence(model, confidence, coverage=coverage, symmetric=symmetric)
             return as_numpy(model.predict_interval(X, coverage, **settings))
 
-        return self._answer(X, ask, noise, groups)
+        return self.answer(X, ask, noise, groups)
 
     def predict_region(
         self,
@@ -507,7 +507,7 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
                 model = with_confidence(model, confidence, levels=levels)
             return as_numpy(model.predict_quantiles(X, levels))
 
-        return self._answer(X, ask, noise, groups)
+        return self.answer(X, ask, noise, groups)
 
     def predict_dist(
         self, X: ArrayLike, *, noise: ArrayLike | None = None, groups: ArrayLike | None = None
@@ -516,7 +516,7 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
 
         ``groups`` as in :meth:`predict_interval`.
         """
-        return self._answer(X, lambda model, X: model.predict_dist(X).numpy(), noise, groups)
+        return self.answer(X, lambda model, X: model.predict_dist(X).numpy(), noise, groups)
 
     def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """Coefficient of determination of the predictive mean, as of every regressor."""
@@ -574,7 +574,7 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
             return view.calibration_report(view.X_own, view.y_own, coverage)
         y = plain(read_targets(self, y))
         warn_of_known_rows(self, X, y)
-        return self._answer(X, lambda model, X: model.calibration_report(X, y, coverage), noise)
+        return self.answer(X, lambda model, X: model.calibration_report(X, y, coverage), noise)
 
     def promise(self, X: ArrayLike | None = None, *, coverage: float = 0.9) -> Promise:
         """What is promised: to whom, how surely, by which theorem, and on what premises.
@@ -590,7 +590,7 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         if X is None:
             settings["by_group"] = self.calibrated_.by_group
             return promise_of(self.calibrated_, self.calibration_, **settings)
-        return self._answer(X, lambda model, X: promise_of(model, self.calibration_, X, **settings))
+        return self.answer(X, lambda model, X: promise_of(model, self.calibration_, X, **settings))
 
     def decide(
         self,
@@ -650,7 +650,7 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         settings: dict[str, Any] = {"above": above, "below": below, "fdr": fdr}
         settings["sample_weight"] = plain(sample_weight)
         self._check_one_output()
-        return self._answer(X, lambda model, X: select(model, X, **settings))
+        return self.answer(X, lambda model, X: select(model, X, **settings))
 
     def population_mean(
         self,
@@ -669,7 +669,7 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
 
         settings: dict[str, Any] = {"coverage": coverage, "total": total, "above": above}
         self._check_one_output()
-        return self._answer(X, lambda model, X: population_mean(model, X, **settings))
+        return self.answer(X, lambda model, X: population_mean(model, X, **settings))
 
     def explain_width(self, X: ArrayLike, coverage: float = 0.95) -> WidthParts:
         """How much each column adds to the width of each interval: parts (n, d) that sum to it.
@@ -836,16 +836,23 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         unit = None if groups is None else group_of_each(self, groups, len(features))
         return Rows(features, own, unit=unit)
 
-    def _answer(
+    def answer(
         self,
         X: Any,
         ask: Callable[[Calibrated, Any], T],
         noise: ArrayLike | None = None,
         groups: ArrayLike | None = None,
     ) -> T:
-        """``ask(predictor, X)``; when GPU memory runs out, in smaller blocks, then on the CPU.
+        """``ask(predictor, rows)``; when GPU memory runs out, in smaller blocks, then on the CPU.
 
         Several outputs are asked one by one, see :func:`sharpgp.outputs.stack_answers`.
+
+        Examples
+        --------
+        >>> X = np.linspace(0, 6, 40)[:, None]
+        >>> model = SharpGPRegressor(base="rbf", calibration="vanilla").fit(X, np.sin(X[:, 0]))
+        >>> model.answer(X[:3], lambda predictor, rows: predictor.location(rows).shape)
+        torch.Size([3])
         """
         from sharpgp.calibration.cautions import features_named
         from sharpgp.gp.compute import moved_to, within_memory
@@ -854,7 +861,7 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         if hasattr(self, "outputs_"):
             table = encode_rows(self, X)
             rows = X if table is None else table
-            return stack_answers([one._answer(rows, ask, noise, groups) for one in self.outputs_])
+            return stack_answers([one.answer(rows, ask, noise, groups) for one in self.outputs_])
         asked = self.rows(X, noise=noise, groups=groups)
         known = self.calibrated_ if groups is None else self.calibrated_.by_group
         assert known is not None  # the groups are known

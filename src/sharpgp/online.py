@@ -194,7 +194,7 @@ class Online:
         error = 1.0 if self.alpha >= 1.0 else float((~inside).double().mean())
         bounds = self.calibrated.bounds
         if bounds is not None:
-            self.calibrated = self.calibrated._bounded(bounds.revise(as_numpy(y)))
+            self.calibrated = self.calibrated.bounded(bounds.revise(as_numpy(y)))
         if self.window is not None:
             self.calibrated = self.calibrated.rescored(rows, y, keep=self.window)
         self._watch(rows, y)

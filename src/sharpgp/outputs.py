@@ -168,7 +168,7 @@ class _Table:
     def take(self, rows: np.ndarray) -> "_Table":
         """Some of the rows."""
         given = {name: _of_rows(value, rows, len(self.Y)) for name, value in self.given.items()}
-        return _Table(_take(self.X, rows), self.Y[rows], given)
+        return _Table(self.X[rows], self.Y[rows], given)
 
     def output(self, j: int) -> "tuple[np.ndarray, _Table]":
         """Which rows have output ``j``; these rows, with one target."""
@@ -471,12 +471,6 @@ def _features(rows: Any) -> np.ndarray:
     return array
 
 
-def _take(rows: Any, index: np.ndarray) -> Any:
-    if isinstance(rows, Encoded):
-        return Encoded(rows.features[index], rows.missing[index], rows.encoding)
-    return rows[index]
-
-
 def _of_rows(value: Any, rows: np.ndarray, n: int) -> Any:
     """Entries of some of ``n`` rows; an argument for all rows is returned unchanged."""
     if value is None or callable(value) or isinstance(value, str) or np.ndim(plain(value)) == 0:
@@ -520,7 +514,7 @@ def _unit(calibrated: Any, coverage: float) -> Tensor:
 def _test_weights(model: Any, X: Any, noise: Any, sample_weight: Any) -> Tensor | None:
     """Weights [n] of points to predict, in units of the largest that calibrates ``model``."""
     features = model.rows(X, noise=noise)
-    found: Tensor | None = model.calibrated_._test_weights(features, plain(sample_weight))
+    found: Tensor | None = model.calibrated_.test_weights(features, plain(sample_weight))
     return found
 
 
@@ -531,5 +525,5 @@ def _band(estimator: Any, X: Any, radius: Tensor, noise: Any) -> np.ndarray:
         radii = torch.stack([-radius, radius]).to(rows.X)
         return as_numpy(calibrated.clip(calibrated.law(rows).value(radii).mT))
 
-    answer: np.ndarray = estimator._answer(X, ends, noise)
+    answer: np.ndarray = estimator.answer(X, ends, noise)
     return answer

@@ -278,7 +278,7 @@ def _lines(predictor: Calibrated, method: str, coverage: float) -> list[Line]:
 
 def _line(part: ScoredPredictor, method: str, coverage: float, population: str) -> Line:
     n, one = part.n_cal, part.scores.new_ones(1)
-    band = bool(part._is_band(0, coverage, None, one))
+    band = bool(part.is_band(0, coverage, None, one))
     counted = _counted(part)
     theorem, place = "exchangeable rows", "what-is-guaranteed"
     if population != "new rows":

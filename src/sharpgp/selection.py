@@ -108,7 +108,7 @@ def select(
     passes = (y > ends[0]) & (y < ends[1])
     w_cal = np.ones(len(cal)) if weights is None else as_numpy(weights / weights.max())
     rows = Rows.of(X)
-    w = predictor._test_weights(rows, sample_weight)
+    w = predictor.test_weights(rows, sample_weight)
     w_new = np.ones(len(X)) if w is None else as_numpy(w)
     new = _evidence(predictor.law(rows), above, below)  # type: ignore[attr-defined]
     chosen, share_wrong = chosen_rows(cal, as_numpy(~passes).astype(bool), new, share, w_cal, w_new)

@@ -241,6 +241,9 @@ class Encoded:
     def __len__(self) -> int:
         return len(self.features)
 
+    def __getitem__(self, rows: np.ndarray) -> "Encoded":
+        return Encoded(self.features[rows], self.missing[rows], self.encoding)
+
     @property
     def gaps(self) -> list[str]:
         """For each row the names of its missing columns, joined by commas; "" if complete.

@@ -24,7 +24,7 @@ from sharpgp.models.foreign import ForeignModel, gives_quantiles
 from sharpgp.models.gaussian.gaussian_model import drawn_part, learn_gaussian
 from sharpgp.models.model import Learner
 from sharpgp.models.prior_fitted import PriorFitted  # noqa: F401 (registers itself, as do trees)
-from sharpgp.models.registry import ROLES, Kind, Registered, find_base, known_bases
+from sharpgp.models.registry import ROLES, Kind, find_base, known_bases
 from sharpgp.models.regressor import ScikitMean, names_for
 from sharpgp.models.trees.tree_model import TreeModel  # noqa: F401
 from sharpgp.names import KERNELS, is_kernel_name
@@ -190,7 +190,7 @@ class Bases:
     ) -> Learner:
         """One model; what can be conditioned on further rows learns from ``some`` of them only."""
         seed, kind = self.seed or 0, kind_of(base)
-        if isinstance(kind, Registered):
+        if kind.model is not None:
             return kind.model.learned(base, rows, y, seed=seed)
         if kind is QUANTILES:
             return ForeignModel(base, rows, y, names_for(base, self.names))
@@ -207,8 +207,8 @@ class Bases:
     def one_gp(self, X: Inputs, y: Tensor, labels: Tensor | None = None) -> DataPosterior:
         """The one GP of a method that asks no other model."""
         base, rows = self._one, Rows.of(X)
-        several = isinstance(base, list | tuple)
-        if several or kind_of(base) is QUANTILES or isinstance(kind_of(base), Registered):
+        kind = QUANTILES if isinstance(base, list | tuple) else kind_of(base)
+        if kind is QUANTILES or kind.model is not None:
             raise InvalidInputError(
                 "base: expected one kernel or regressor for a calibration that takes one GP, "
                 f"found {base!r}; use calibration='cv' or 'exact'"
@@ -312,28 +312,31 @@ def kind_of(base: Any) -> Kind:
     if kind := find_base(base):
         return kind
     given = gives_quantiles(base)
-    if isinstance(base, type) and hasattr(base, "predict"):
-        raise InvalidInputError(
-            f"base: expected a model, found the class {base.__name__}; use {base.__name__}()"
-        )
     if isinstance(base, str | type) or not (given or hasattr(base, "predict")):
-        known = (*KERNELS, *known_bases())
-        if isinstance(base, str) and base.lower() in OTHER_LIBRARIES:
-            raise InvalidInputError(
-                f"base: expected one of sharpgp's own by name, found {base!r}; pass the regressor, "
-                f"such as base={OTHER_LIBRARIES[base.lower()]}()"
-            )
-        raise InvalidInputError(
-            f"base: expected 'auto', {', '.join(known)}, a sum such as 'rbf+matern12', a gpytorch "
-            f"kernel, a scikit-learn regressor or a list of these, found {base!r}"
-            f"{nearest(base, ('auto', *known))}"
-        )
+        raise InvalidInputError(_no_model(base))
     if hasattr(base, "__sklearn_tags__") and is_classifier(base):
         raise InvalidInputError(
             f"base: expected a regressor, found the classifier {_name(base)}, whose labels would "
             "pass for numbers"
         )
     return QUANTILES if given else REGRESSOR
+
+
+def _no_model(base: Any) -> str:
+    """What is wrong with a base that is none."""
+    if isinstance(base, type) and hasattr(base, "predict"):
+        return f"base: expected a model, found the class {base.__name__}; use {base.__name__}()"
+    if isinstance(base, str) and base.lower() in OTHER_LIBRARIES:
+        return (
+            f"base: expected one of sharpgp's own by name, found {base!r}; pass the regressor, "
+            f"such as base={OTHER_LIBRARIES[base.lower()]}()"
+        )
+    known = (*KERNELS, *known_bases())
+    return (
+        f"base: expected 'auto', {', '.join(known)}, a sum such as 'rbf+matern12', a gpytorch "
+        f"kernel, a scikit-learn regressor or a list of these, found {base!r}"
+        f"{nearest(base, ('auto', *known))}"
+    )
 
 
 def _name(base: Any) -> str:

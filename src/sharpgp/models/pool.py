@@ -133,14 +133,14 @@ class PooledModel(WrappedModel, Learner):
 
     def extended(self, rows: Inputs, y: Tensor) -> "PooledModel":
         """Models that cannot be conditioned stay as they are."""
-        return self._with([model.extended(rows, y) for model in self.models])
+        return self.of_models([model.extended(rows, y) for model in self.models])
 
     def updated(self, rows: Inputs, y: Tensor) -> "PooledModel":
-        return self._with([model.updated(rows, y) for model in self.models])
+        return self.of_models([model.updated(rows, y) for model in self.models])
 
     def relearned(self, rows: Inputs, y: Tensor, labels: Tensor, seed: int) -> "PooledModel":
         """Weights stay."""
-        return self._with([model.relearned(rows, y, labels, seed) for model in self.models])
+        return self.of_models([model.relearned(rows, y, labels, seed) for model in self.models])
 
     def leave_one_out(self, labels: Tensor, seed: int) -> HeldOut:
         """Weights stay; of the points that every model has."""
@@ -150,8 +150,8 @@ class PooledModel(WrappedModel, Learner):
         """Weights stay."""
         found = [model.out_of_fold(pairs, labels, seed) for model in self.models]
         return OutOfFold(
-            self._with([one.model for one in found]),
-            [self._with(fits) for fits in zip(*(one.refits for one in found), strict=True)],
+            self.of_models([one.model for one in found]),
+            [self.of_models(fits) for fits in zip(*(one.refits for one in found), strict=True)],
             self._pooled([one.held for one in found]),
         )
 
@@ -160,7 +160,8 @@ class PooledModel(WrappedModel, Learner):
         law, rows = mixed([one.law for one in held], self.units, self.weights), held[0].rows
         return HeldOut.from_law(rows, law, self.y_train[rows])
 
-    def _with(self, models: Sequence[Learner]) -> "PooledModel":
+    def of_models(self, models: Sequence[Learner]) -> "PooledModel":
+        """The same pool of other fits of its models, in their order."""
         return PooledModel(models, self.weights, self.units, self.scores, self.members)
 
 

@@ -22,6 +22,8 @@ class Kind:
         the base is left out of ``"auto"``, and refused if it was asked for.
     columns : int or None
         Features at most.
+    model : class or None
+        The class of a registered name, whose :meth:`RefittedModel.learned` makes its model.
 
     Examples
     --------
@@ -31,20 +33,14 @@ class Kind:
 
     roles: frozenset[str] = frozenset()
     columns: int | None = None
+    model: type[RefittedModel] | None = None
 
     def unused(self, given: frozenset[str]) -> list[str]:
         """Arguments of ``fit`` that such a model cannot use, of the roles that were given."""
         return [argument for role, argument in ROLES.items() if role in given - self.roles]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Registered(Kind):
-    """The kind of a name, and the class whose :meth:`RefittedModel.learned` makes its model."""
-
-    model: type[RefittedModel]
-
-
-_REGISTRY: dict[str, Registered] = {}
+_REGISTRY: dict[str, Kind] = {}
 M = TypeVar("M", bound=type[RefittedModel])
 
 
@@ -68,7 +64,7 @@ def base(*names: str, roles: tuple[str, ...] = (), columns: int | None = None) -
 
     def add(model: M) -> M:
         for name in names:
-            _REGISTRY[name] = Registered(frozenset(roles), columns, model=model)
+            _REGISTRY[name] = Kind(frozenset(roles), columns, model)
         return model
 
     return add
@@ -79,7 +75,7 @@ def known_bases() -> list[str]:
     return [*_REGISTRY, *(name for name in entry_point_names(BASES) if name not in _REGISTRY)]
 
 
-def find_base(name: Any) -> Registered | None:
+def find_base(name: Any) -> Kind | None:
     """What a name stands for, loaded from its distribution if need be; None for anything else."""
     if isinstance(name, str) and name not in _REGISTRY:
         entry_point(BASES, name)  # importing its module registers it

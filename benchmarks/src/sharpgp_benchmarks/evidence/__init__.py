@@ -29,7 +29,7 @@ STUDIES = {
     "prior_fitted": "the network of generated tables, alone and in the pool",
     "real_tables": "tables from the packages of R, beside one GP, RK and peers",
     "restarts": "what restarts of the paper's search gain, and that none ends in a worse path",
-    "rules": "constants and other numbers on the way of a default fit",
+    "rules": "files, classes, constants and numbers on the way of a default fit",
     "regions": "boxes that hold several outputs at once, beside Bonferroni's",
     "repeats": "coverage where rows repeat, at known inputs and at new ones",
     "runner_overhead": "what the runner adds to tasks of 100 ms",

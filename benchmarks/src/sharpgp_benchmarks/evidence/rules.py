@@ -1,7 +1,9 @@
-"""Numbers that somebody has chosen, on the way of a default fit and prediction.
+"""What a default fit and prediction pass: files, classes, functions, and chosen numbers.
 
-Counted are the functions that run: numbers written in them, and named constants that they read.
-Whole numbers up to 3, halves, and numbers below 1e-6, which guard against rounding, are not.
+Counted are the functions that run.  Of their numbers: those written in them, and named constants
+that they read.  Whole numbers up to 3, halves, and numbers below 1e-6, which guard against
+rounding, are not.  Long are bodies of more than 45 lines, and those with more than 15 branches.
+In all sources: ``isinstance`` on classes of the library, and private names of other modules.
 ``--root`` counts in other sources, such as those of an older version.
 """
 
@@ -21,11 +23,12 @@ _RUN = """
 import sys, threading
 import numpy as np
 import sharpgp
+sharpgp.SharpGPRegressor(base="rbf", effort="low").fit([[0.0], [1.0], [2.0], [4.0]], [0, 1, 2, 3])
 ran = set()
 def note(frame, event, given):
     code = frame.f_code
     if event == "call" and "sharpgp" in code.co_filename:
-        ran.add((code.co_filename, code.co_firstlineno))
+        ran.add((code.co_filename, code.co_firstlineno, code.co_qualname.replace(" ", "")))
 rng = np.random.default_rng(0)
 X = rng.normal(size=(60, 2))
 y = X[:, 0] + rng.normal(size=60)
@@ -35,8 +38,8 @@ for approximation in ("auto", "neighbours"):
     model = sharpgp.SharpGPRegressor(random_state=0, approximation=approximation).fit(X, y)
     model.predict_interval(X)
 sys.setprofile(None)
-for file, line in sorted(ran):
-    print("RAN", line, file)
+for file, line, name in sorted(ran):
+    print("RAN", line, name, file)
 """
 
 
@@ -82,6 +85,92 @@ def named_numbers(source: str) -> dict[str, list[float]]:
     return found
 
 
+# Names by agreement: after reading a file, in notebooks, and torch's own.
+_PROTOCOLS = {"_restored", "_repr_html_", "_repr_mimebundle_", "_parameters"}
+#: Lines of a body, and branches, from which a function is long.
+LINES, BRANCHES = 45, 15
+_BRANCHES = (ast.If, ast.For, ast.While, ast.IfExp, ast.ExceptHandler, ast.comprehension)
+
+
+def long_functions(source: str, lines: set[int]) -> list[str]:
+    r"""Functions that begin at some lines and are long: name, lines of the body, branches.
+
+    Examples
+    --------
+    >>> long_functions("def f(x):\n" + "    x += 1\n" * 50 + "    return x\n", {1})
+    ['f 51/1']
+    """
+    found, text = [], source.splitlines()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef):
+            first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
+            body = node.body[1:] if ast.get_docstring(node) else node.body
+            if first not in lines or not body:
+                continue
+            inside = (line.strip() for line in text[body[0].lineno - 1 : node.end_lineno])
+            n = sum(bool(line) and line[0] != "#" for line in inside)
+            branches = 1 + sum(_branches(part) for part in ast.walk(node))
+            if n > LINES or branches > BRANCHES:
+                found.append(f"{node.name} {n}/{branches}")
+    return found
+
+
+def _branches(node: ast.AST) -> int:
+    if isinstance(node, ast.BoolOp):
+        return len(node.values) - 1
+    more = len(node.ifs) if isinstance(node, ast.comprehension) else 0
+    return isinstance(node, _BRANCHES) + more
+
+
+def asked_classes(source: str, own: set[str]) -> int:
+    """How often it asks ``isinstance`` of one of its own classes.
+
+    Examples
+    --------
+    >>> asked_classes("isinstance(a, (int, Law)) and isinstance(b, int)", {"Law"})
+    1
+    """
+    calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
+    asked = [call for call in calls if getattr(call.func, "id", "") == "isinstance"]
+    names = [{getattr(part, "id", "") for part in ast.walk(call.args[1])} for call in asked]
+    return sum(bool(some & own) for some in names)
+
+
+def foreign_names(source: str, private: set[str]) -> list[str]:
+    """Private names of other modules that a module reads; ``private`` are those that any defines.
+
+    Examples
+    --------
+    >>> foreign_names("from sharpgp.rows import _f; x._own = y._own; z._g", {"_own", "_g"})
+    ['_f', '_g']
+    """
+    tree = ast.parse(source)
+    imported = [
+        alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("sharpgp.")
+        for alias in node.names
+        if alias.name.startswith("_")
+    ]
+    read = [
+        node.attr
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and getattr(node.value, "id", "") not in ("self", "cls")
+    ]
+    return imported + [name for name in read if name in private - defined_names(tree)]
+
+
+def defined_names(tree: ast.AST) -> set[str]:
+    """Private attributes and methods that a module sets; two underscores are Python's."""
+    names = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            names.add(node.attr)
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            names.add(node.target.id)
+    return {name for name in names if name[0] == "_" and name[1:2] != "_"}
+
+
 def _numbers(tree: ast.AST) -> list[float]:
     return [
         node.value
@@ -107,24 +196,47 @@ def main(root: str = "", each: bool = False) -> None:
         check=True,
     )
     lines: defaultdict[str, set[int]] = defaultdict(set)
+    classes = set()
     for said in done.stdout.splitlines():
         if said.startswith("RAN "):
-            _, line, file = said.split(" ", 2)
-            lines[file].add(int(line))
+            _, line, name, file = said.split(" ", 3)
+            outer = name.split(".<locals>")[0].rpartition(".")[0]
+            if not file.startswith("<"):
+                lines[file].add(int(line))
+                classes |= {(file, outer)} if outer else set()
+    sources = {str(file): file.read_text() for file in (where / "sharpgp").rglob("*.py")}
     named = {}
-    for file in (where / "sharpgp").rglob("*.py"):
-        named |= named_numbers(file.read_text())
+    for source in sources.values():
+        named |= named_numbers(source)
     inside: list[float] = []
     read: set[str] = set()
+    long: list[str] = []
     for file, some in lines.items():
-        if not file.startswith("<"):
-            numbers, names = chosen_numbers(Path(file).read_text(), some)
-            inside += numbers
-            read |= names & set(named)
-            if each and (numbers or names & set(named)):
-                print(Path(file).relative_to(where), numbers, sorted(names & set(named)))
+        numbers, names = chosen_numbers(sources[file], some)
+        inside += numbers
+        read |= names & set(named)
+        long += long_functions(sources[file], some)
+        if each and (numbers or names & set(named)):
+            print(Path(file).relative_to(where), numbers, sorted(names & set(named)))
+    if each:
+        print(
+            *sorted(f"{Path(file).relative_to(where)} {name}" for file, name in classes), sep="\n"
+        )
+    trees = {file: ast.parse(source) for file, source in sources.items()}
+    own = {
+        node.name
+        for tree in trees.values()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+    }
+    private = set().union(*map(defined_names, trees.values())) - _PROTOCOLS
+    asked = sum(asked_classes(source, own) for source in sources.values())
+    foreign = [name for source in sources.values() for name in foreign_names(source, private)]
     rows = sorted(name for name in read if "ROWS" in name or "POINTS" in name)
-    header("modules", "functions", "constants read", "their numbers", "numbers in functions")
+    header("modules", "classes", "functions", "constants read", "their numbers", "numbers inside")
     counts = sum(len(named[name]) for name in read)
-    row(len(lines), sum(map(len, lines.values())), len(read), counts, len(inside))
+    row(len(lines), len(classes), sum(map(len, lines.values())), len(read), counts, len(inside))
     print(f"\nOf rows or points: {', '.join(rows)}")
+    print(f"Long functions (lines/branches): {', '.join(long) or 'none'}")
+    print(f"isinstance on own classes, in all sources: {asked}")
+    print(f"Private names of other modules: {len(foreign)} {' '.join(sorted(set(foreign)))}")

@@ -118,9 +118,9 @@ class Calibrated(ABC):
 
     def with_bounds(self, bounds: Bounds | None) -> Self:
         """The same predictor for a target within bounds; None for no bounds."""
-        return self._bounded(bounds)
+        return self.bounded(bounds)
 
-    def _bounded(self, bounds: Bounds | None) -> Self:
+    def bounded(self, bounds: Bounds | None) -> Self:
         """The same with other bounds; the choice of intervals stays."""
         if bounds == self.bounds:
             return self
@@ -207,7 +207,7 @@ class Calibrated(ABC):
         self, X: Rows, coverage: Any, symmetric: bool | None = None, sample_weight: Any = None
     ) -> Tensor:
         values, single = as_coverage(coverage)
-        weights = self._test_weights(X, sample_weight)
+        weights = self.test_weights(X, sample_weight)
         ordered = sorted(set(values))
         for value in ordered:
             self._warn_of_coverage(value, symmetric, weights, len(X))
@@ -294,7 +294,7 @@ class Calibrated(ABC):
         weights = self._new_weights(rows, sample_weight)
         units = None if groups is None else torch.as_tensor(groups, device=rows.device).long()
         with torch.no_grad(), self._threads():
-            return self._updated(rows, y, weights, units)._bounded(bounds)
+            return self._updated(rows, y, weights, units).bounded(bounds)
 
     def rescored(
         self, X: ArrayLike | Rows, y: ArrayLike, *, keep: int | None = None
@@ -306,7 +306,7 @@ class Calibrated(ABC):
         rows, y, bounds = self._labelled(X, y)
         keep = None if keep is None else as_count(keep, "keep", least=1)
         with torch.no_grad(), self._threads():
-            return self._rescored(rows, y, keep)._bounded(bounds)
+            return self._rescored(rows, y, keep).bounded(bounds)
 
     def weighted(self, sample_weight: Weights) -> "Calibrated":
         """The same predictor with weighted scores, for a covariate shift."""
@@ -361,7 +361,7 @@ class Calibrated(ABC):
         21
         """
         rows, y, bounds = self._labelled(X, y)
-        return self._conditioned(rows, y)._bounded(bounds)
+        return self._conditioned(rows, y).bounded(bounds)
 
     def _conditioned(self, X: Rows, y: Tensor) -> Self:
         """The same calibration on additional data; attributes based on the posterior follow."""
@@ -387,7 +387,7 @@ class Calibrated(ABC):
     ) -> None:
         """Warn if an end will come from a tail."""
 
-    def _test_weights(self, X: Rows, sample_weight: Any) -> Tensor | None:
+    def test_weights(self, X: Rows, sample_weight: Any) -> Tensor | None:
         """Weights [T] of points to predict, in units of the largest calibration weight."""
         return weights_to_predict(X, sample_weight, self.weights, self.ratio)
 

@@ -86,7 +86,7 @@ class LevelPredictor(Calibrated):
         quantiles, tail = self.with_tail(X, delta)
         return PredictiveDistribution(delta, quantiles, tail=tail, caution=caution)
 
-    def _is_band(self, coverage: float, symmetric: bool | None) -> bool:
+    def is_band(self, coverage: float, symmetric: bool | None) -> bool:
         """The band if it was chosen, or if there are too few points for two tails."""
         if symmetric is not None:
             return symmetric
@@ -96,7 +96,7 @@ class LevelPredictor(Calibrated):
         )
 
     def _interval(self, X: Rows, coverage: float, symmetric: bool | None) -> Tensor:
-        band = self._is_band(coverage, symmetric)
+        band = self.is_band(coverage, symmetric)
         if band and self.band_supported(coverage):
             return torch.stack(self.band(X, coverage))
         levels = torch.tensor(self.centred_levels(coverage), dtype=torch.float64, device=X.device)
@@ -112,7 +112,7 @@ class LevelPredictor(Calibrated):
     ) -> None:
         if self.n_cal is None:
             return
-        if not self._is_band(coverage, symmetric):
+        if not self.is_band(coverage, symmetric):
             levels = torch.tensor(self.centred_levels(coverage), dtype=torch.float64)
             warn_if_unsupported(levels, coverage, n_cal=self.n_cal)
         elif not self.band_supported(coverage):

@@ -150,7 +150,7 @@ def without_part(model: Model, rest: Tensor, part: int, n_parts: int) -> Learner
         The part, and their number. In an average, each refit left out one or more parts, in order.
     """
     if isinstance(model, PooledModel):
-        return model._with([without_part(one, rest, part, n_parts) for one in model.models])
+        return model.of_models([without_part(one, rest, part, n_parts) for one in model.models])
     if isinstance(model, AveragedModel):
         each = -(-n_parts // len(model.refits))
         refit, n = model.refits[part // each], len(model.y_train)

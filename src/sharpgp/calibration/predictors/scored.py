@@ -412,7 +412,7 @@ class ScoredPredictor(ModelPredictor):
         for coverage in coverages:
             low, high, _ = self.ranks_of[k].interval_ends(coverage, w)
             radius, _ = self.ranks_of[k].radius(coverage, w)
-            band = self._is_band(k, coverage, symmetric, w)
+            band = self.is_band(k, coverage, symmetric, w)
             ends.append(
                 torch.stack([torch.where(band, -radius, low), torch.where(band, radius, high)])
             )
@@ -441,7 +441,7 @@ class ScoredPredictor(ModelPredictor):
     def _caution(self) -> Callable[..., None]:
         return partial(warn_if_unsupported, n_cal=self.n_cal, counted=self.counted)
 
-    def _is_band(self, k: int, coverage: float, symmetric: bool | None, w: Tensor) -> Tensor:
+    def is_band(self, k: int, coverage: float, symmetric: bool | None, w: Tensor) -> Tensor:
         """Whether points of weights ``w`` get bands: by choice, or because points are too few."""
         if symmetric is not None:
             return torch.full_like(w, symmetric, dtype=torch.bool)
@@ -452,7 +452,7 @@ class ScoredPredictor(ModelPredictor):
     ) -> None:
         k = min(range(len(self.ranks_of)), key=lambda k: self.ranks_of[k].n)
         w = self.scores.new_ones(1) if weights is None else weights * self._unit_of[k]
-        band = self._is_band(k, coverage, symmetric, w)
+        band = self.is_band(k, coverage, symmetric, w)
         _, _, backed = self.ranks_of[k].interval_ends(coverage, w)
         _, band_backed = self.ranks_of[k].radius(coverage, w)
         unbacked = int((~torch.where(band, band_backed, backed)).sum())
@@ -539,7 +539,7 @@ class ScoredPredictor(ModelPredictor):
         if self.by_group is not None:  # as rows of new groups
             of_none = replace(X, unit=torch.full_like(y, -1, dtype=torch.long))
             other.by_group = self.by_group._updated(of_none, y, weights, units)
-            other.by_group = other.by_group._bounded(self.bounds)
+            other.by_group = other.by_group.bounded(self.bounds)
         return other
 
     def _rescored(self, X: Rows, y: Tensor, keep: int | None) -> "ScoredPredictor":
@@ -700,7 +700,7 @@ class HeldOutPredictor(ScoredPredictor):
     def part_of(self, X: Rows) -> Tensor:
         return self._part_of_own[X.X[:, 0].long()]
 
-    def _test_weights(self, X: Rows, sample_weight: Any) -> Tensor | None:
+    def test_weights(self, X: Rows, sample_weight: Any) -> Tensor | None:
         return None if self._own_weights is None else self._own_weights[X.X[:, 0].long()]
 
     def rows(self, X: Any) -> Rows:
