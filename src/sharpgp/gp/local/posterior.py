@@ -334,8 +334,7 @@ class LocalPosterior(KernelPosterior):
         """The same GP whose points share the rows of their cell."""
         other = copy.copy(self)
         other.block_rows = block_rows
-        given = self.rows, self.y_train, self.theta_R, self.x_units, self.y_units
-        return other._again(*given)
+        return other.conditioned_on(self.rows, self.y_train)
 
     def rows_of_some_cells(self, count: int) -> Tensor:
         """Rows [R] by which blocks are judged: those of few cells, as each cell has factors."""
