@@ -203,7 +203,8 @@ def _groups(groups: Any, n: int) -> NDArray[Any] | None:
 def warn_of_known_rows(model: Any, X: Any, y: Any) -> None:
     """Warn of rows that trained or calibrated a model and now shall judge it."""
     rows = encode_rows(model, X)
-    features = as_numpy(X) if rows is None else rows.features
+    given = X.X if isinstance(X, Rows) else X
+    features = as_numpy(given) if rows is None else rows.features
     known = _labelled(calibrated_of(model))
     if known is None or np.ndim(features) != 2 or len(features) != np.size(y):
         return

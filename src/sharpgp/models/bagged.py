@@ -68,7 +68,8 @@ class AveragedModel(WrappedModel, Learner):
             held.crps(found.model.y_train, found.model.rows.weight),
         )
 
-    def _with(self, model: Learner, refits: Sequence[Learner]) -> "AveragedModel":
+    def of_refits(self, model: Learner, refits: Sequence[Learner]) -> "AveragedModel":
+        """The same average of other fits."""
         return AveragedModel(model, refits, self.scores, self.crps)
 
     def _restored(self) -> None:
@@ -84,11 +85,11 @@ class AveragedModel(WrappedModel, Learner):
 
     def extended(self, rows: Inputs, y: Tensor) -> "AveragedModel":
         refits = [one.extended(rows, y) for one in self.refits]
-        return self._with(self.model.extended(rows, y), refits)
+        return self.of_refits(self.model.extended(rows, y), refits)
 
     def updated(self, rows: Inputs, y: Tensor) -> "AveragedModel":
         refits = [one.updated(rows, y) for one in self.refits]
-        return self._with(self.model.updated(rows, y), refits)
+        return self.of_refits(self.model.updated(rows, y), refits)
 
     def relearned(self, rows: Inputs, y: Tensor, labels: Tensor, seed: int) -> Learner:
         return self.model.relearned(rows, y, labels, seed)

@@ -112,9 +112,9 @@ def without_levels(model: Model, levels: Tensor, features: list[int], other: flo
     if isinstance(model, SeenModel):
         return without_levels(model.model, levels, features, other)
     if isinstance(model, PooledModel):
-        return model._with([without(one) for one in model.models])
+        return model.of_models([without(one) for one in model.models])
     if isinstance(model, AveragedModel):
-        return model._with(model.model, [without(one) for one in model.refits])
+        return model.of_refits(model.model, [without(one) for one in model.refits])
     assert isinstance(model, Learner)
     rest = (~torch.isin(level_of(model.rows, features, other), levels)).nonzero()[:, 0]
     rows, y = model.rows[rest], model.y_train[rest]
