@@ -15,6 +15,8 @@ from sharpgp.exceptions import InvalidInputError, warn
 SEASONS = {"day": 1.0, "week": 7.0, "year": 365.2425}
 # Data must span this many seasons: one season cannot be told from a trend.
 _MIN_SEASONS = {"day": 2, "week": 2, "year": 1}
+#: Name of categories that no training row has, or that are too rare.
+OTHER = "other"
 #: The most frequent categories get a feature each; the others share one, "other".
 MAX_CATEGORIES = 100
 # From this many one-hot features, the most frequent category has its own lengthscale
@@ -166,7 +168,7 @@ class Column:
         n = len(features)
         none = np.zeros(n, dtype=bool)
         if self.kind == "category":
-            names = np.array([*self.categories, *([""] if self.n_missing else []), "other", None])
+            names = np.array([*self.categories, *([""] if self.n_missing else []), OTHER, None])
             known = (features == 1.0).any(axis=1)
             place = np.where(known, features.argmax(axis=1), len(names) - 2)
             missing = place == len(self.categories) if self.n_missing else none
@@ -214,7 +216,7 @@ class Column:
             text = np.array([*(f"{value:g}" for value in values.data), None])[:-1]
         position = {name: k for k, name in enumerate(self.categories)}
         known = Values("text", text, values.missing)
-        _warn_of_unseen(self, known, position, "other")
+        _warn_of_unseen(self, known, position, OTHER)
         where = np.array([position.get(name, -1) for name in text], dtype=np.int64)
         where[values.missing] = len(position) if self.n_missing else -1
         out = np.full((len(where), len(self.features)), self.other)

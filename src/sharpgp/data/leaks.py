@@ -6,6 +6,7 @@ from itertools import combinations
 import numpy as np
 from scipy.stats import rankdata
 
+from sharpgp.data.column import OTHER
 from sharpgp.data.encoding import Encoded
 from sharpgp.data.suspicions import TWIN_SHARE, Suspicion, share_explained
 from sharpgp.exceptions import warn
@@ -80,18 +81,25 @@ def warn_of_leaks(rows: Encoded, y: np.ndarray) -> None:
 def share_of_levels(labels: np.ndarray, y: np.ndarray) -> float:
     """Share of the variance that the means of levels explain, each row by the other rows'.
 
+    Rows whose level no other row has tell nothing, and neither do those of levels that training has
+    not seen.
+
     Examples
     --------
     >>> share_of_levels(np.array(["a", "a", "b", "b"]), np.array([0.0, 0.1, 1.0, 1.1])) > 0.95
     True
     """
     _, level = np.unique(labels.astype(str), return_inverse=True)
-    n, total = np.bincount(level), float(((y - y.mean()) ** 2).sum())
+    told = (np.bincount(level)[level] > 1) & (labels.astype(str) != OTHER)
+    if told.sum() < len(y) / 2:
+        return 0.0
+    _, level = np.unique(level[told], return_inverse=True)
+    y, n = y[told], np.bincount(level)
+    total = float(((y - y.mean()) ** 2).sum())
     if total == 0 or len(n) > len(y) / 2:
         return 0.0
-    others = (np.bincount(level, weights=y)[level] - y) / np.maximum(n[level] - 1, 1)
-    error = np.where(n[level] > 1, y - others, y - y.mean())
-    return 1 - float((error**2).sum()) / total
+    others = (np.bincount(level, weights=y)[level] - y) / (n[level] - 1)
+    return 1 - float(((y - others) ** 2).sum()) / total
 
 
 def _pairs(

@@ -37,8 +37,10 @@ CHAIN, MIN_CHAIN, MIN_ROWS_CHAIN = 5.0, 0.3, 20
 #: Kinds of findings, by what they cost whoever overlooks them; so many are shown.
 _KINDS = ("leak", "groups", "order", "copies", "target", "values", "columns", "few", "gaps")
 MAX_FINDINGS_SHOWN = 5
-#: (rows, seconds) of a default fit, from docs/evidence.md; log-linear between and beyond.
-_FIT_SECONDS = ((100, 3.0), (300, 6.0), (1000, 16.0), (10_000, 80.0))
+#: (rows, processor seconds) of a default fit of six columns, log-linear between, and the power of
+#: the number of columns: ``sharpgp bench evidence fit_times``, docs/evidence.md.
+_FIT_SECONDS = ((60, 3.4), (200, 5.2), (600, 16), (1500, 19), (5000, 70), (10_000, 86))
+_COLUMNS, _POWER_OF_COLUMNS, _START = 6, 0.2, 1.5
 
 
 @dataclass(frozen=True)
@@ -247,7 +249,9 @@ def check(
             out += _groups(read, _usual(targets)) or _order(encoded, _usual(targets), label)
     columns = _columns(names, read, refused, encoded)
     order = sorted(out, key=lambda one: (not one.stops, _KINDS.index(one.kind)))
-    return TableCheck(tuple(columns), tuple(order), int(known.sum()), label, _seconds(known.sum()))
+    wanted = 0 if encoded is None else len(encoded.encoding.lengthscales)
+    seconds = _seconds(int(known.sum()), wanted)
+    return TableCheck(tuple(columns), tuple(order), int(known.sum()), label, seconds)
 
 
 def suspicions(
@@ -577,14 +581,11 @@ def _looks(values: Values) -> str:
     return f"{', '.join(top)}{f' and {len(found) - 3} more' if len(found) > 3 else ''}"
 
 
-def _seconds(n_rows: float) -> float:
-    """Seconds of a fit: log-linear interpolation, and extrapolation by the last two."""
+def _seconds(n_rows: int, n_columns: int) -> float:
+    """Seconds of a fit, and of loading the library."""
     rows, seconds = (np.log([pair[k] for pair in _FIT_SECONDS]) for k in (0, 1))
-    slope = (seconds[-1] - seconds[-2]) / (rows[-1] - rows[-2])
-    x = math.log(max(float(n_rows), 1.0))
-    if x > rows[-1]:
-        return math.exp(seconds[-1] + slope * (x - rows[-1]))
-    return math.exp(float(np.interp(x, rows, seconds)))
+    base = math.exp(float(np.interp(math.log(max(n_rows, 1)), rows, seconds)))
+    return _START + base * (max(n_columns, 1) / _COLUMNS) ** _POWER_OF_COLUMNS
 
 
 def _duration(seconds: float) -> str:

@@ -17,8 +17,8 @@ from sharpgp.metrics.conditional import bins_of_equal_count
 
 #: Columns of which pairs are examined together: those that predictions depend on most.
 _MAX_PAIRED = 6
-#: Patterns of gaps shown and judged one by one; all others are judged together.
-_MAX_PATTERNS = 4
+#: Patterns of gaps shown and judged one by one, beside complete rows and all others together.
+_MAX_PATTERNS = 3
 #: Inputs nearer than this share of a column's deviation to a training row are known.
 _SAME_INPUT = 1e-6
 #: Names of groupings that are no columns.
@@ -119,13 +119,19 @@ def _gaps(found: Any) -> Iterator[Grouping]:
     names = ["", *often]
     part = np.array([names.index(gap) if gap in names else len(names) for gap in found.gaps])
     rare = ["others"] if (part == len(names)).any() else []
-    ends = [[text] * 2 for text in ("complete", *often, *rare)]
+    short = [_brief(gap) for gap in often]
+    ends = [[text] * 2 for text in ("complete", *short, *rare)]
     says = (
         "rows without gaps",
-        *(f"rows without {gap}" for gap in often),
+        *(f"rows without {gap}" for gap in short),
         *(["rows with rare gaps"] if rare else []),
     )
     yield Grouping("gaps", GAPS, part, says, ends, named=True)
+
+
+def _brief(gap: str) -> str:
+    first, *others = gap.split(", ")
+    return gap if len(others) < 2 else f"{first} and {len(others)} more"
 
 
 def _from_training(found: Any) -> Iterator[Grouping]:

@@ -218,25 +218,45 @@ def places_test(points: Points, groupings: Sequence[Grouping], level: float) -> 
 def whole_p_value(points: Points, n_cal: int | None) -> float:
     """p-value of all PITs beside the uniform law, by what calibrated predictors would have.
 
-    Moments, shares and the calibration error each have a p-value; their minimum is compared with
-    that of draws of ``n_cal`` calibration and as many test points.
+    Moments, shares, the calibration error and the farthest dot of the reliability diagram have a
+    p-value each; their minimum is compared with that of draws of ``n_cal`` calibration and as many
+    test points.
     """
-    n = effective_size(points)
-    statistics = _whole_statistics(points.pit, points.coverages)
-    size, cal, ratio = float(n), float(n_cal or 0), 1.0
+    null = _null_of(points, n_cal)
+    least = _p_values(np.vstack([_whole_statistics(points.pit, points.coverages), null])).min(1)
+    return float((least <= least[0]).mean())
+
+
+def reliability_reach(points: Points, n_cal: int | None, level: float) -> float:
+    """How far a dot of the reliability diagram may lie off, in units of ``sqrt(p (1 - p))``.
+
+    With any dot farther off, :func:`whole_p_value` is at most ``level``.
+    """
+    null = _null_of(points, n_cal)
+    p = _p_values(null)
+    # A few draws to spare: the page itself is one of those that it is compared with.
+    clear = np.sort(p.min(1))[max(0, int(0.8 * level * DRAWS))]
+    return float(null[p[:, -1] >= clear, -1].max())
+
+
+def _null_of(points: Points, n_cal: int | None) -> Floats:
+    """Statistics [DRAWS, S] of calibrated predictors with as many points."""
+    size, cal, ratio = float(effective_size(points)), float(n_cal or 0), 1.0
     if max(size, cal) > _MAX_DRAWN:
         ratio = _MAX_DRAWN / max(size, cal)
         size, cal = size * ratio, cal * ratio
-    expected = np.concatenate([[0.0, 0.0], 1 - points.coverages, [0.0]])
+    expected = np.concatenate([[0.0, 0.0], 1 - points.coverages, [0.0, 0.0]])
     null = _whole_null(
         max(2, round(size)), max(2, round(cal)) if n_cal else 0, tuple(points.coverages)
     )
-    null = expected + (null - expected) * np.sqrt(ratio)
-    z = (np.vstack([statistics, null]) - null.mean(0)) / null.std(0)
-    z[:, :-1] = np.abs(z[:, :-1])  # a distance is suspicious only if it is large
-    p = np.column_stack([rankdata(-column, method="max") for column in z.T]) / len(z)
-    least = p.min(1)
-    return float((least <= least[0]).mean())
+    return np.asarray(expected + (null - expected) * np.sqrt(ratio))
+
+
+def _p_values(statistics: Floats) -> Floats:
+    """p-value [b, S] of each statistic among all of them."""
+    z = statistics - statistics.mean(0)
+    z[:, :-2] = np.abs(z[:, :-2])  # a distance is suspicious only if it is large
+    return np.column_stack([rankdata(-column, method="max") for column in z.T]) / len(z)
 
 
 def effective_size(points: Points) -> float:
@@ -251,28 +271,37 @@ def effective_size(points: Points) -> float:
 
 
 def _whole_statistics(pit: Floats, coverages: Floats) -> Floats:
-    """Mean normal scores of side and size, shares missed, and the distance from uniform."""
+    """Mean normal scores of side and size, shares missed, and distances from uniform [..., S].
+
+    PITs are [..., n].
+    """
     size = np.abs(2 * pit - 1)
-    observed = (pit[:, None] <= ECE_LEVELS[1:-1]).mean(0)
-    return np.array(
-        [
-            *(ndtri(np.clip(v, 1e-6, 1 - 1e-6)).mean() for v in (pit, size)),
-            *(size[:, None] > coverages).mean(0),
-            np.sqrt(((observed - ECE_LEVELS[1:-1]) ** 2).mean()),
-        ]
-    )
+    scores = [ndtri(np.clip(v, 1e-6, 1 - 1e-6)).mean(-1) for v in (pit, size)]
+    missed = [(size > coverage).mean(-1) for coverage in coverages]
+    levels = ECE_LEVELS[1:-1]
+    gaps = np.stack([(pit <= level).mean(-1) - level for level in levels], axis=-1)
+    farthest = np.abs(gaps / np.sqrt(levels * (1 - levels))).max(-1)
+    return np.stack([*scores, *missed, np.sqrt((gaps**2).mean(-1)), farthest], axis=-1)
 
 
 @lru_cache(maxsize=64)
 def _whole_null(n: int, n_cal: int, coverages: tuple[float, ...]) -> Floats:
+    """Statistics [DRAWS, S] of ``n`` PITs whose levels ``n_cal`` points have set."""
     rng, asked = np.random.default_rng(0), np.array(coverages)
-    out, levels = [], np.arange(n_cal + 2) / (n_cal + 1)
-    for _ in range(DRAWS):
-        pit = rng.random(n)
+    out, nodes = [], np.zeros((_BATCH, n_cal + 2))
+    for _ in range(0, DRAWS, _BATCH):
+        pit = rng.random((_BATCH, n))
         if n_cal:
-            pit = np.interp(pit, np.concatenate([[0.0], np.sort(rng.random(n_cal)), [1.0]]), levels)
+            nodes[:, 1:-1], nodes[:, -1] = np.sort(rng.random((_BATCH, n_cal)), axis=1), 1.0
+            # One search for all draws: each has its own unit of the line.
+            apart = 2.0 * np.arange(_BATCH)[:, None]
+            flat = (nodes + apart).ravel()
+            above = np.searchsorted(flat, (pit + apart).ravel())
+            low, high = flat[above - 1], flat[above]
+            within = ((pit + apart).ravel() - low) / np.maximum(high - low, 1e-300)
+            pit = ((above - 1) % (n_cal + 2) + within).reshape(_BATCH, n) / (n_cal + 1)
         out.append(_whole_statistics(pit, asked))
-    return np.array(out)
+    return np.concatenate(out)[:DRAWS]
 
 
 def _orders(

@@ -144,11 +144,16 @@ def explain(found: Diagnostics) -> list[Statement]:
     else:
         clear = bool((np.abs(page.excess()) <= 1).all())
     if not page.passes_as_whole:
+        whole = _of_the_whole(found, page.points)
         for grouping in along:
+            # A drift is one whichever way it goes; along columns a shift may merely vary in size.
+            varies = grouping.kind != "row" and whole.kind == "shift"
+            if varies and _is_one_sided(found, grouping):
+                continue
             if _is_of_parts(found, grouping):
                 return [replace(_along(found, grouping), everywhere=True)]
-        whole = _of_the_whole(found, page.points)
-        return sorted([whole, *places], key=lambda one: -one.cost)[:MAX_STATEMENTS]
+        most, *others = sorted([whole, *places], key=lambda one: -one.cost)[:MAX_STATEMENTS]
+        return [replace(most, everywhere=True), *others]
     if not places:
         return []
     left = int(page.kept.sum())
@@ -158,6 +163,13 @@ def explain(found: Diagnostics) -> list[Statement]:
     return sorted(
         [replace(one, everywhere=not whole_at_first) for one in places], key=lambda one: -one.cost
     )
+
+
+def _is_one_sided(found: Diagnostics, grouping: Grouping) -> bool:
+    """Whether predictions are too low in every part, or too high in every part."""
+    parts = [grouping.inside(j) for j in range(len(grouping.says))]
+    above = [(found.pit[part] > 0.5).mean() for part in parts if part.sum() >= MIN_POINTS]
+    return not above or min(above) > 0.5 or max(above) < 0.5
 
 
 def _is_of_parts(found: Diagnostics, grouping: Grouping) -> bool:

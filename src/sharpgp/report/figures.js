@@ -34,16 +34,18 @@
   // arrow keys read out: {x, y, cells}, cells under `columns`.
   function draw(host, figure) {
     const width = Math.max(260, host.clientWidth), height = figure.square ? Math.min(width, 380) : (figure.height ?? 250);
-    const box = { left: figure.left ?? 54, right: 22, top: 10, bottom: 44 };
     const { x, y } = figure;
+    const xTicks = figure.xTicks ?? ticks(x[0], x[1], width > 420 ? 6 : 4).map((v) => [v, brisk(v)]);
+    const yTicks = figure.yTicks ?? ticks(y[0], y[1], 5).map((v) => [v, brisk(v)]);
+    // Tick labels have the room that they need beside the title of the axis.
+    const letters = Math.max(...yTicks.map(([, text]) => text.length));
+    const box = { left: Math.max(54, (figure.yLabel ? 24 : 12) + 7 * letters), right: 22, top: 10, bottom: 44 };
     const sx = (v) => box.left + ((v - x[0]) / (x[1] - x[0])) * (width - box.left - box.right);
     const sy = (v) => height - box.bottom - ((v - y[0]) / (y[1] - y[0])) * (height - box.top - box.bottom);
     const svg = element("svg", {
       viewBox: `0 0 ${width} ${height}`, height, role: "img", tabindex: "0", "aria-label": figure.label,
     });
     const add = (name, attributes, text) => svg.appendChild(element(name, attributes, text));
-    const xTicks = figure.xTicks ?? ticks(x[0], x[1], width > 420 ? 6 : 4).map((v) => [v, brisk(v)]);
-    const yTicks = figure.yTicks ?? ticks(y[0], y[1], 5).map((v) => [v, brisk(v)]);
     for (const [v] of yTicks) add("line", { class: "grid", x1: sx(x[0]), x2: sx(x[1]), y1: sy(v), y2: sy(v) });
     figure.draw(add, sx, sy);
     add("path", { class: "axis", d: `M${sx(x[0])} ${sy(y[1])}V${sy(y[0])}H${sx(x[1])}` });
@@ -149,7 +151,7 @@
     const part = data.pit, expected = 1 / part.share.length;
     return {
       label: "PIT histogram, with the band of chance",
-      x: [0, 1], y: [0, 1.08 * Math.max(part.high, ...part.share)],
+      square: true, x: [0, 1], y: [0, 1.08 * Math.max(part.high, ...part.share)],
       yTicks: ticks(0, 1.08 * Math.max(part.high, ...part.share), 4).map((v) => [v, percent(v)]),
       hint: `Dashed: ${percent(expected)}, the same in every bar.`,
       xLabel: "place in the predictive distribution", yLabel: "share of points",
@@ -191,7 +193,7 @@
     const missed = (i) => part.y[i] < lower[i] || part.y[i] > upper[i];
     return {
       label: `Observed against predicted ${data.target}, with ${percent(coverage)} intervals`,
-      square: true, left: 62, x: [Math.min(...part.mean) - margin, Math.max(...part.mean) + margin], y: range,
+      square: true, x: [Math.min(...part.mean) - margin, Math.max(...part.mean) + margin], y: range,
       hint: "Dashed: observed as predicted. Lines are intervals.",
       xLabel: targetLabel("predicted"), yLabel: targetLabel("observed"),
       columns: ["row", "predicted", "observed", "interval"],
@@ -209,7 +211,7 @@
     const part = data.learned.relevance, n = part.length, most = Math.max(...part.map((f) => f.value), 1e-9);
     const letters = Math.min(window.innerWidth > 700 ? 24 : 18, Math.max(...part.map((f) => f.name.length)));
     return {
-      label: "Relevance of the features", left: Math.max(54, 14 + 7 * letters), height: Math.max(120, 54 + 19 * n), x: [0, 1.05 * most], y: [-0.6, n - 0.4],
+      label: "Relevance of the features", height: Math.max(120, 54 + 19 * n), x: [0, 1.05 * most], y: [-0.6, n - 0.4],
       yTicks: part.map((f, j) => [n - 1 - j, brief(f.name, letters)]), across: true,
       hint: "", xLabel: "change of predictions", yLabel: "", columns: ["feature", "change"],
       rows: part.map((f, j) => ({ x: f.value, y: n - 1 - j, cells: [f.name, short(f.value)] })),
@@ -306,7 +308,7 @@
     const entryName = (name) => brief(name.replace("1/lengthscale of ", "").replace(" variance", ""), 12);
     return {
       label: "Hyperparameters theta, relative to the trained ones",
-      left: 98, height: Math.max(150, 54 + 19 * n), x: range, y: [-0.6, n - 0.4],
+      height: Math.max(150, 54 + 19 * n), x: range, y: [-0.6, n - 0.4],
       xTicks: ratios(...range), yTicks: names.map((name, j) => [n - 1 - j, entryName(name)]),
       hint: "Dashed: the trained value. A feature stands for its inverse lengthscale.",
       xLabel: "θ / trained θ", yLabel: "", columns: ["entry", "ratio"], across: true,

@@ -5,12 +5,12 @@ from typing import Any
 import numpy as np
 
 from sharpgp.diagnostics import Diagnostics, Floats, Grouping
+from sharpgp.diagnostics.places import reliability_reach
 from sharpgp.metrics import (
     coverage_band,
     interval_score,
     interval_width,
     pit_histogram,
-    sampling_band,
 )
 
 #: Most groupings on the page; beyond, those that stray most are kept.
@@ -44,9 +44,14 @@ def numbers_of(found: Diagnostics) -> Numbers:
 
 def _reliability(found: Diagnostics) -> Numbers:
     p = found.levels
-    low, high = sampling_band(p, found.n_cal, len(found.y))
+    reach = reliability_reach(found.points, found.n_cal, found.level)
+
+    def around(levels: Floats) -> tuple[Floats, Floats]:
+        off = reach * np.sqrt(levels * (1 - levels))
+        return np.clip(levels - off, 0, 1), np.clip(levels + off, 0, 1)
+
     every = np.linspace(0, 1, 101)
-    band = sampling_band(every, found.n_cal, len(found.y))
+    (low, high), band = around(p), around(every)
     return {
         "level": _list(p),
         "observed": _list(found.observed),

@@ -252,7 +252,7 @@ class _Mixed:
 
     def cdf(self, y: np.ndarray) -> np.ndarray:
         if self.step:
-            y = (np.floor(y / self.step + 1e-6) + 0.5) * self.step
+            y = (np.floor(y / self.step) + 0.5) * self.step
         return np.where(y < 0, 0.0, self.zero) + (1 - self.zero) * self.law.cdf(y)
 
     def ppf(self, p: float) -> np.ndarray:
