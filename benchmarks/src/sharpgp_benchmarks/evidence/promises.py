@@ -4,7 +4,8 @@ A law that is off (a spread of one size where the noise is uneven) is calibrated
 on fresh rows, or groups.  Of tolerance intervals the table has the share of models whose true
 coverage is as large as asked, beside what whole ranks attain; of decisions the share below the
 worst case; of selections the mean share of false ones and how many are found; of a population's
-mean the coverage and the width relative to the labelled rows alone.
+mean the coverage and the width relative to the labelled rows alone; and how many promises say that
+a premise is in doubt.
 """
 
 import math
@@ -226,6 +227,19 @@ def census(world: str, strength: float, C: int, draws: int, seed: int) -> list[f
     return [float(np.mean(inside)), float(np.mean(width))]
 
 
+def doubts(world: str, C: int, draws: int, seed: int) -> float:
+    """Share of promises, to 200 new rows, with a premise in doubt."""
+    rng = np.random.default_rng([seed, C, 4, len(world)])
+    found = []
+    for _ in range(draws):
+        x, y, groups = drawn(C, rng, world=world)
+        model = predictor(x, y, groups if world == "groups" else None, 1.0)
+        new = rng.normal(size=200) + (world == "shift")
+        X = torch.from_numpy(new.round() if world == "ties" else new)[:, None]
+        found.append(any(one.doubtful for one in promise_of(model, "exact", X).premises))
+    return float(np.mean(found))
+
+
 def main(draws: int = 2000, seed: int = 0) -> None:
     """Print the tables; worlds ``copies``, ``order``, ``shift`` and ``moved`` break a premise."""
     header("world", "interval", "C", "attained", "models", "coverage", "bound holds")
@@ -256,3 +270,8 @@ def main(draws: int = 2000, seed: int = 0) -> None:
             noise = (spread(x) ** 2).mean() + (_GROUP**2 if world == "groups" else 0.0)
             root = math.sqrt(noise / (noise + strength**2))
             row(world, strength, 100, *found, root)
+    print()
+    header("world", "C", "in doubt")
+    for world in ("rows", "ties", "groups", "copies", "order", "shift"):
+        (share,) = measured(doubts, [(world, 100, draws // 4, seed)])
+        row(world, 100, share)
