@@ -27,7 +27,7 @@ def test_the_page_is_what_the_command_writes(page):
 
 
 def test_the_page_is_short(page):
-    assert len(page.split()) < 3000
+    assert len(page.split()) < 3200  # some hundred words a section
 
 
 def test_every_file_has_a_command_and_backs_a_claim():

@@ -692,42 +692,32 @@ def promises(r: Results) -> str:
     kept = limits[limits["world"].isin(["rows", "ties", "groups"])]
     least = (kept["models"] - kept["attained"]).min()
     bounds = kept["bound holds"].min()
-    columns = {n: f"{n} rows ({per_cent(share)})" for n, share in attained.items()}
+    columns = {n: f"{n}({per_cent(share)})" for n, share in attained.items()}
     shares = limits.pivot(index=["world", "interval"], columns="C", values="models")
     shares = shares.loc[limits["world"].unique()].rename(columns=columns)
-    holds = (means["world"] != "moved", picked["world"].isin(["rows", "ties", "groups"]))
     lines = {
-        "below the worst case": chosen.groupby("world", sort=False)["below worst case"].max(),
-        "false selections": picked.groupby("world", sort=False)["false"].max(),
-        "means covered, least": means.groupby("world", sort=False)["covered"].min(),
-        "promises in doubt": doubts.set_index("world")["in doubt"],
+        "`decide`, %": chosen.groupby("world", sort=False)["below worst case"].max(),
+        "`select`, %": picked.groupby("world", sort=False)["false"].max(),
+        "means, %": means.groupby("world", sort=False)["covered"].min(),
+        "doubt, %": doubts.set_index("world")["in doubt"],
     }
     order = ["rows", "ties", "groups", "copies", "order", "shift", "moved"]
     others = pd.DataFrame(lines).reindex(order)
-    own = means[holds[0]]
+    own = means[means["world"] != "moved"]
     ratio = own["width"] / own["sqrt(1 - R2)"]
     tables = [
         frame.map(lambda x: "" if np.isnan(x) else per_cent(x)).reset_index()
         for frame in (shares, others)
     ]
     return (
-        "Calibrations of a known law on fresh rows: a spread of one size where the noise is uneven. Tolerance "
-        "intervals of 90 % with a confidence of 95 %: share of models whose true coverage is at least 90 %, in per "
-        "cent, beside what whole ranks attain (in brackets; at 45 rows a centred interval has none, and says that 46 "
-        "are needed). The worst cell of rows, ties and groups is "
-        f"{abs(100 * least):.1f} points below that, within chance; the bounds of usual bands, of 95 % confidence, hold in "
-        f"{per_cent(bounds)} % at least. In `copies` every row comes three times, in `order` later rows are "
-        f"noisier, and those to come noisiest.\n\n{markdown(tables[0])}\n\n"
-        "Per cent, worst of all utilities and strengths of the signal: rows below the worst case of `decide` (10 are "
-        "allowed), false ones among those of `select` (10), pools whose mean the 95 % interval of `population_mean` "
-        "holds, and promises that call a premise doubtful (three or four tests at 1 %). In `shift` and `moved` the new "
-        "rows have other inputs."
+        "Models of a known law whose true coverage is at least 90 %, by tolerance intervals of 95 % confidence "
+        "(whole ranks attain the figure in brackets): the worst is "
+        f"{abs(100 * least):.1f} points below. Bounds of usual bands hold in {per_cent(bounds)} % at least."
+        f"\n\n{markdown(tables[0])}\n\n"
+        "Worst of all utilities and strengths; 10 are allowed for `decide` and `select`:"
         f"\n\n{markdown(tables[1])}\n\n"
-        f"Where premises hold, false selections are {span(picked.loc[holds[1], 'false'])} %, "
-        f"means are covered in {span(own['covered'])} %, "
-        "and their intervals are "
-        f"{ratio.min():.2f} to {ratio.max():.2f} of "
-        "$\\sqrt{1 - R^2}$ of those of the labelled rows alone; the largest are those of groups, whose own effect no prediction knows."
+        f"Intervals of means are {ratio.min():.2f} to {ratio.max():.2f} of $\\sqrt{{1-R^2}}$ of those without "
+        "predictions; groups, whose effect no prediction knows, are widest."
     )
 
 
