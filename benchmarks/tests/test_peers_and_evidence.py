@@ -229,6 +229,7 @@ def slow(*case):
         slow("foreign", ["--datasets", "diabetes", "--rows", "100", "--seeds", "1", "--runs", "1"]),
         slow("scoringbench", ["--datasets", "cpu", "--entries", "one GP,constant"]),
         ("ladder", ["--data=rough", "--rows=40,60", "--test-rows=50", "--base=rbf"]),
+        ("roles", ["--worlds=update_of_groups,unseen_levels", "--draws=1", "--draws-default=0"]),
         slow("few_points", ["--cases", "smooth 2d 30", "--seeds", "1", "--workers", "1"]),
     ],
 )

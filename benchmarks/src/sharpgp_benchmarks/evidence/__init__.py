@@ -32,6 +32,7 @@ STUDIES = {
     "rules": "files, classes, constants and numbers on the way of a default fit",
     "regions": "boxes that hold several outputs at once, beside Bonferroni's",
     "repeats": "coverage where rows repeat, at known inputs and at new ones",
+    "roles": "coverage where rows have weights, copies, groups, or levels that are new",
     "runner_overhead": "what the runner adds to tasks of 100 ms",
     "scoringbench": "the entry for ScoringBench on its protocol",
     "splits": "extra trees that split by heavy-tailed targets, or by their arcsinh",
