@@ -22,6 +22,7 @@ from sklearn.preprocessing import StandardScaler
 
 from helpers import marked, wavy
 from sharpgp import CrossValidated, CVPlus, Exact, LeaveOneOut, SharpGPRegressor
+from sharpgp.calibration.predictors.scored import ScoredPredictor
 from sharpgp.calibration.recalibrator import Recalibrator
 from sharpgp.data.copies import equal_rows
 from sharpgp.exceptions import CalibrationWarning, InvalidInputError
@@ -409,3 +410,35 @@ def test_rows_of_known_groups_do_not_calibrate_for_new_ones():
     plain = SharpGPRegressor(base="rbf", calibration="exact").fit(X, y)
     with pytest.raises(InvalidInputError, match="a model without any"):
         plain.update(X[:5], y[:5], groups=g[:5])
+
+
+def test_few_calibration_points_are_ranked_without_themselves_in_a_report():
+    """Each is predicted from the ranks of the others, as a new point is from those of all."""
+    rng = np.random.default_rng(0)
+    X = torch.from_numpy(rng.uniform(0, 6, (60, 1)))
+    y = X[:, 0].sin() + 0.2 * torch.from_numpy(rng.standard_t(3, 60))
+    found = Exact().fit(train(X[::2], y[::2])[0], X[1::2], y[1::2])
+    own = found.at_own_points()
+    ends = own.predict_interval(own.X_own, 0.8, symmetric=True)
+    for i in range(0, 30, 7):
+        others = torch.arange(30) != i
+        rest = ScoredPredictor.from_model(found.model, X[1::2][others], y[1::2][others])
+        alone = rest.predict_interval(X[1::2][i : i + 1], 0.8, symmetric=True)
+        torch.testing.assert_close(ends[i : i + 1], alone)
+
+
+def test_copies_within_groups_count_with_their_group():
+    """Rows of a group, each three times: neither more groups nor narrower intervals."""
+    rng = np.random.default_rng(1)
+    of = np.repeat(np.arange(20), 4)
+    X = rng.uniform(-2, 2, (80, 2))
+    y = np.sin(2 * X[:, 0]) + rng.normal(size=20)[of] + 0.1 * rng.normal(size=80)
+    again = np.repeat(np.arange(80), 3)
+    X_new = rng.uniform(-2, 2, (50, 2))
+    widths = []
+    for rows in (np.arange(80), again):
+        model = SharpGPRegressor(base="rbf", random_state=0)
+        model.fit(X[rows] + 1e-9 * rng.normal(size=(len(rows), 2)), y[rows], groups=of[rows])
+        assert model.calibrated_.n_cal == 20
+        widths.append(np.diff(model.predict_interval(X_new, 0.8)).mean())
+    assert widths[1] == pytest.approx(widths[0], rel=0.05)

@@ -128,6 +128,16 @@ def test_what_is_far():
     assert far.tolist() == [False, True, False, True, False, True]
 
 
+def test_the_first_row_of_a_category_is_not_far():
+    """Its mark is 0 in all training rows; any other value of such a column is far."""
+    X = torch.tensor([[0.0, 0.0], [1.0, 0.0]], dtype=torch.float64)
+    posterior = ExactPosterior(
+        X, X[:, 0], Stationary("rbf", 2), torch.tensor([1.0, 1.0, 1.0, 0.1], dtype=torch.float64)
+    )
+    new = torch.tensor([[0.5, 1.0], [0.5, 0.0], [0.5, 0.5], [0.5, 2.0]], dtype=torch.float64)
+    assert is_far(posterior, new)[:, 1].tolist() == [False, False, True, True]
+
+
 @pytest.mark.parametrize("draw", ["normal", "uniform", "exponential"])
 def test_points_like_the_training_points_are_hardly_ever_called_far(draw):
     rng = np.random.default_rng(0)

@@ -363,6 +363,16 @@ def test_what_has_learned_from_many_rows_can_be_extended_and_updated():
 # ------------------------------------------------------------------ pools
 
 
+def test_members_that_score_other_rows_are_pooled_by_those_of_all(monkeypatch):
+    """A default fit to more than 5,000 targets with a bound stopped here."""
+    monkeypatch.setattr(posterior, "SCORED_ROWS", MANY)
+    models = learned()
+    pool = PooledModel(list(models.values()), *torch.ones(3, len(models)).double(), [])
+    held = pool.leave_one_out(torch.arange(N), 0)
+    assert MANY <= len(held.rows) < N
+    assert len(held.law) == len(held.scores) == len(held.rows)
+
+
 @pytest.mark.parametrize("size", [1, 3])
 def test_nothing_but_scores_comes_from_the_calibration_rows(size):
     """What keeps the guarantee: other targets there change no location, spread or weight."""

@@ -103,7 +103,7 @@ def _lengthscales(gp: Any, names: list[str], encoding: Any) -> dict[str, float]:
     known = enumerate(getattr(gp, "names", ()))
     inverse = [k for k, name in known if name.startswith("inverse_lengthscale")]
     labels = names if encoding is None else encoding.lengthscales
-    units = getattr(gp, "x_units", None)
+    units = getattr(getattr(gp, "base", gp), "x_units", None)  # also of a warped GP
     if units is None or len(inverse) < len(labels):
         return {}
     ties = np.arange(len(labels)) if encoding is None else np.array(encoding.ties)

@@ -426,6 +426,21 @@ def repeats(r: Results) -> str:
     )
 
 
+def roles(r: Results) -> str:
+    """Rows with roles."""
+    found = r["roles"]
+    short = (_shares(found["covers at 90 %"]) < 0.9 - 3.0 * _shares(found["standard error"])).sum()
+    return (
+        f"Weights, copies, groups and levels that are new, with one GP and with the default: {short} "
+        f"of {len(found)} cells are more than three standard errors short of 90 %."
+    )
+
+
+def _shares(cells: pd.Series) -> pd.Series:
+    """Cells in per cent, with the sign, as shares."""
+    return cells.str.rstrip("%").astype(float) / 100.0
+
+
 def _value(frame: pd.DataFrame, **which: str) -> pd.Series:
     for column, value in which.items():
         frame = frame[frame[column] == value]
@@ -890,6 +905,20 @@ def fit_times_table(r: Results) -> str:
     return markdown(pd.DataFrame(lines, columns=["rows", "", '`"cv"`', '`"exact"`', '`"loo"`']))
 
 
+def roles_table(r: Results) -> str:
+    """Coverage of 90 % intervals where rows have roles, and width."""
+    lines = []
+    for world, own in r["roles"].groupby("world", sort=False):
+        cells = [world.replace("_", " ")]
+        for base in ("rbf", "auto"):
+            one = own[own["base"] == base].iloc[0]
+            covers = f"{one['covers at 90 %']} ± {one['standard error'].rstrip('%')}"
+            cells += [covers.replace("%", " %"), f"{one['width']:.2f}"]
+        lines.append(cells)
+    columns = ["rows", "one GP", "width", "the default", "width "]
+    return markdown(pd.DataFrame(lines, columns=columns))
+
+
 #: What is fitted, by its name in ``fit_times.csv``.
 _SETTINGS = {"auto": "the default pool", "low": '`effort="low"`', "rbf": '`base="rbf"`'}
 #: Passages of other pages; those that are no tables are wrapped.
@@ -899,6 +928,7 @@ PASSAGES: dict[str, Callable[[Results], str]] = {
     "league": league_table,
     "choosing": choosing_table,
     "fit_times": fit_times_table,
+    "roles": roles_table,
 }
 _PASSAGE = re.compile(r"(<!-- results: (\w+) -->\n)(?:(?!<!-- ).)*(<!-- /results -->)", re.DOTALL)
 
@@ -957,6 +987,7 @@ SECTIONS = (
     ),
     Section("Hostile data", "numerics", hostile, ("hostile", "stress")),
     Section("Rows that repeat", "numerics", repeats, ("repeats",)),
+    Section("Rows with roles", "numerics", roles, ("roles",)),
     Section(
         "The paper's table",
         "benchmarks, method, reproduction",

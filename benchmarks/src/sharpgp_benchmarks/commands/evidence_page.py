@@ -15,7 +15,7 @@ def evidence_page(
     out: Annotated[Path, typer.Option(help="File that is written.")] = Path("docs/evidence.md"),
     pages: Annotated[
         str, typer.Option(help="Pages with passages from the results, with commas.")
-    ] = "README.md,docs/benchmarks.md,docs/choosing.md",
+    ] = "README.md,docs/benchmarks.md,docs/choosing.md,docs/numerics.md",
 ) -> None:
     """Write the page of claims, numbers and commands from the result files, in a checkout."""
     from sharpgp_benchmarks import evidence_page
