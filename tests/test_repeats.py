@@ -303,7 +303,7 @@ def test_reports_without_test_data(calibration):
     rows = int(model.calibrated_.once.sum())
     assert rows == (50 if calibration == "exact" else 200)
     assert 0.75 < report["coverage_80"] < 0.9
-    assert "On points that the model has not seen" in str(model.summary())
+    assert "each predicted by fits without it" in str(model.summary())
     assert diagnose(model).out_of_fold
     assert Online(model).martingale is not None
 
