@@ -21,7 +21,8 @@ from sharpgp import Online, SharpGPRegressor
 from sharpgp.diagnostics import diagnose
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.models.bases import kind_of
-from sharpgp.names import BASES
+from sharpgp.models.registry import known_bases
+from sharpgp.names import BASES, KERNELS
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -150,8 +151,12 @@ STRUCTURES: dict[str, Callable[[], Table]] = {
     one.__name__: cache(one)
     for one in (plain, weights, noise, groups, copies, near_copies, hidden_copies, gaps, bound)
 }
-#: Every name in the registry, a sum of kernels, and the default.
-NAMES = (*BASES, "rbf+matern12", "auto")
+#: Every kernel, every name in the registry, a sum of kernels, and the default.
+NAMES = (*KERNELS, *known_bases(), "rbf+matern12", "auto")
+
+
+def test_editors_know_every_name():
+    assert set(NAMES[:-2]) == set(BASES)
 
 
 def usable(base: str, structure: str) -> bool:
