@@ -25,8 +25,9 @@ from scipy.stats import ks_2samp, mannwhitneyu
 
 from sharpgp._validation import as_labels, as_numpy, as_target
 from sharpgp.calibration.predictors.base import FittedModel, calibrated_of
+from sharpgp.calibration.tolerance import scored_parts
 from sharpgp.data.inputs import encode_rows, plain
-from sharpgp.exceptions import InvalidInputError, warn
+from sharpgp.exceptions import warn
 
 #: Warn of p-values below this.
 ALARM_LEVEL = 0.01
@@ -102,12 +103,8 @@ def compare(
     >>> compare(model.fit(X[:100], y[:100]), X[100:], y[100:]).p_value > 0.01
     True
     """
-    calibrated = calibrated_of(model).each_once()
-    if calibrated is None:
-        raise InvalidInputError(
-            "expected a model by a method that ranks scores, such as 'exact' or 'cv', found a "
-            f"{type(calibrated_of(model)).__name__}"
-        )
+    scored_parts(calibrated_of(model))  # refuses methods without scores
+    calibrated: Any = calibrated_of(model).each_once()
     rows = encode_rows(model, X)
     asked = model.rows(X if rows is None else rows)
     target = as_target(plain(y), n_rows=len(asked), device=asked.device)
