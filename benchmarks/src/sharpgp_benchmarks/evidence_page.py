@@ -753,6 +753,7 @@ def restarts(r: Results) -> str:
     head = ["set", "levels", "restarts", "splits", "objective", "95 % covers", "CPU s"]
     return (
         "The objective relative to RK's on the calibration points, a geometric mean over levels and splits. "
+        "Means over all levels and over ten do not compare. "
         f"Of all searches with more restarts {told}.\n\n{markdown(pd.DataFrame(lines, columns=head))}"
     )
 
