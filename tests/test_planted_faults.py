@@ -9,10 +9,13 @@ from scipy.stats import norm
 
 from diagnosed import predictions
 from sharpgp import SharpGPRegressor
+from sharpgp.data.leaks import share_of_levels
 from sharpgp.data.suspicions import repeated_rows
 from sharpgp.diagnostics import diagnose
+from sharpgp.diagnostics.places import Points, reliability_reach, whole_p_value
 from sharpgp.exceptions import CalibrationWarning
 from sharpgp.report import render_report, verdict_of, words
+from sharpgp.report.advice import moved_advice
 from sharpgp.report.explanation import explain
 from sharpgp.report.numbers import numbers_of
 
@@ -255,3 +258,48 @@ def test_rows_of_few_values_are_equal_by_chance():
     assert seen.sum() == 10
     assert copied[100:110].all()
     assert copied.sum() == 10
+
+
+def test_a_target_in_half_its_unit_is_a_shift():
+    """All predictions are too high, by more where they are high: no matter of a column."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0, 100, (150, 3))
+    verdict = verdict_of(predictions(-0.4 - X[:, 0] / 60 + 0.5 * rng.normal(size=150), X=X))
+    assert verdict.says.startswith("predictions are too high as a whole"), verdict
+    assert verdict.state == "fault"
+
+
+def test_no_dot_leaves_its_band_where_the_whole_passes():
+    rng = np.random.default_rng(0)
+    levels, asked = np.arange(1, 20) / 20, np.array([0.5, 0.8, 0.95])
+    off = passed = 0
+    for k in range(60):
+        pit = rng.random(200) ** (1 + k % 2 * 0.6)
+        points = Points(pit, np.abs(pit - 0.5)[:, None] > asked / 2, asked)
+        reach = reliability_reach(points, 200, 1 / 60)
+        gap = (pit[:, None] <= levels).mean(0) - levels
+        far = bool((np.abs(gap) > reach * np.sqrt(levels * (1 - levels))).any())
+        passes = whole_p_value(points, 200) > 1 / 60
+        off, passed = off + far, passed + passes
+        assert not (far and passes)
+    assert off > 3
+    assert passed > 20
+
+
+def test_categories_give_the_target_away_whatever_their_rare_levels():
+    rng = np.random.default_rng(0)
+    y = rng.normal(size=200)
+    grade = np.array([f"grade {k}" for k in np.floor(6 * y)])
+    assert share_of_levels(grade, y) > 0.99
+    assert share_of_levels(np.where(np.abs(y) > 1.5, "other", grade), y) > 0.98
+    assert share_of_levels(rng.permutation(grade), y) < 0.1
+
+
+def test_advice_has_not_been_followed_already():
+    assert "Online" in moved_advice(later=True)
+    assert "unit" in moved_advice(later=False)
+    found = predictions(np.random.default_rng(0).normal(size=100), method="cv")
+    page = render_report(found)
+    assert "add a column that tells where the noise is large" in page
+    assert '"cv\\" or' not in page
+    assert re.search(r"\de[+]\d", page) is None

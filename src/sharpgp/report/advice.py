@@ -5,6 +5,8 @@ from sharpgp.diagnostics.groupings import Grouping
 #: Methods that learn from training data where the noise is large.
 LEARNED_SPREAD = ("cv", "cv+", "exact", "loo")
 
+_NEWER = "calibrate on newer data (update), or follow it with Online."
+
 
 def narrow_advice(method: str) -> str:
     """Intervals cover less than they claim."""
@@ -36,13 +38,17 @@ def wide_advice(method: str) -> str:
     )
 
 
+def moved_advice(later: bool) -> str:
+    """A column lies elsewhere than in training; ``later``: it holds dates."""
+    if later:
+        return f"The process may have changed: {_NEWER}"
+    return "Check its unit and origin: outside of what it has seen, a model guesses."
+
+
 def place_advice(method: str, place: Grouping, fault: str) -> str:
     """What to do about a place; ``fault`` is "low", "high", "drift", "narrow", "wide", "spread"."""
     if place.kind == "row":
-        return (
-            "If the rows are in the order of time, the process has changed: calibrate on newer "
-            "data (update), or follow it with Online."
-        )
+        return f"If the rows are in the order of time, the process has changed: {_NEWER}"
     if place.kind in ("outside", "distance", "known"):
         return "Add training rows like these; until then, do not rely on intervals there."
     if fault in ("low", "high", "drift"):

@@ -20,7 +20,7 @@ from sharpgp.diagnostics import Diagnostics
 from sharpgp.diagnostics.groupings import Grouping, outside_range
 from sharpgp.diagnostics.own_columns import OwnColumn, texts_of
 from sharpgp.diagnostics.places import Points, effective_size, whole_p_value
-from sharpgp.report.advice import narrow_advice, place_advice, wide_advice
+from sharpgp.report.advice import moved_advice, narrow_advice, place_advice, wide_advice
 
 #: Most statements of a page, and causes that are tried for each.
 MAX_STATEMENTS, _MAX_TRIED = 3, 8
@@ -125,11 +125,7 @@ def explain(found: Diagnostics) -> list[Statement]:
         return [alike]  # all other tests take the points for independent
     if not whole_at_first and (moved := _moved(found, page)):
         says = f"{moved}; {_of_the_whole(found, page.points).says}"
-        advice = (
-            "Check its unit and where these rows come from: outside of what it has seen, a model "
-            "guesses."
-        )
-        return [Statement("inputs", says, advice, cost=1.0)]
+        return [Statement("inputs", says, moved_advice("later than" in moved), cost=1.0)]
     places: list[Statement] = []
     along: list[Grouping] = []
     clear = True

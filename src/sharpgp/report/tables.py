@@ -54,7 +54,7 @@ def metrics(found: Diagnostics) -> str:
     for key, value in found.report.items():
         label, meaning = _METRICS.get(key, (key, ""))
         rows.append(
-            f'<tr><th scope="row">{escape(label)}</th><td>{value:.4g}</td>'
+            f'<tr><th scope="row">{escape(label)}</th><td>{number(value)}</td>'
             f"<td>{escape(meaning)}</td></tr>"
         )
     return "".join(rows)

@@ -12,6 +12,7 @@ import numpy as np
 from sharpgp._numbers import number, percent
 from sharpgp.diagnostics import Diagnostics
 from sharpgp.diagnostics.groupings import ROWS
+from sharpgp.report.advice import LEARNED_SPREAD
 from sharpgp.report.explanation import MIN_POINTS, TOO_GOOD, TOO_NARROW, Statement
 from sharpgp.report.numbers import Numbers
 from sharpgp.report.wording import count, sentence
@@ -216,10 +217,10 @@ def widths(found: Diagnostics, part: Numbers, wrong: Sequence[Statement]) -> Fin
         advice = f"They cover {less} points than they claim, beyond chance. " if off else ""
         return Finding(shows, f"{advice}The verdict above names the likely reason.", not off)
     if alike:
-        advice = (
-            "The model sees no difference in uncertainty between points. If you do, use a "
-            'calibration that learns where the noise is large: "cv" or "exact".'
-        )
+        cure = "add a column that tells where the noise is large."
+        if found.method not in LEARNED_SPREAD:
+            cure = 'use a calibration that learns where the noise is large: "cv" or "exact".'
+        advice = "The model sees no difference in uncertainty between points. If you do, " + cure
     else:
         advice = "Points with wide intervals are those that the model knows least about."
     return Finding(shows, advice, True)
