@@ -39,7 +39,7 @@
     const yTicks = figure.yTicks ?? ticks(y[0], y[1], 5).map((v) => [v, brisk(v)]);
     // Tick labels have the room that they need beside the title of the axis.
     const letters = Math.max(...yTicks.map(([, text]) => text.length));
-    const box = { left: Math.max(54, (figure.yLabel ? 24 : 12) + 7 * letters), right: 22, top: 10, bottom: 44 };
+    const box = { left: Math.max(54, (figure.yLabel ? 24 : 14) + 7 * letters), right: 22, top: 10, bottom: 44 };
     const sx = (v) => box.left + ((v - x[0]) / (x[1] - x[0])) * (width - box.left - box.right);
     const sy = (v) => height - box.bottom - ((v - y[0]) / (y[1] - y[0])) * (height - box.top - box.bottom);
     const svg = element("svg", {
