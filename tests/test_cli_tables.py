@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from sharpgp import SharpGPRegressor
+from sharpgp import CrossValidated, Exact, SharpGPRegressor
 from sharpgp.cli import app
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.tabular import fit_file, load_model
@@ -137,7 +137,7 @@ def test_known_groups_are_predicted_from_what_is_known_of_them(frame, tmp_path):
         found = pd.read_csv(tmp_path / "p.csv")[["lower_95", "upper_95"]]
         groups = frame["patient"] if options else None
         expected = load_model(model).model.predict_interval(frame[["dose", "kind"]], groups=groups)
-        np.testing.assert_allclose(found, expected, rtol=1e-12)
+        np.testing.assert_allclose(found, expected, atol=1e-5)  # six digits
     assert call("predict", model, data, "--out", "-", "--groups", "who").exit_code == 2
     assert call(*fit, "--drop", "patient").exit_code == 0
     refused = call("predict", model, data, "--out", "-", "--groups", "patient")
@@ -221,3 +221,40 @@ def test_alike_warnings_are_one_and_a_line_of_names(capsys):
         "warning: something else",
         "warning: the same of 'b', 'c', as for 'a'",
     ]
+
+
+def test_rows_are_put_in_order_of_time(frame, tmp_path):
+    columns = frame.drop(columns="patient").assign(when=pd.date_range("2024-01-01", periods=60))
+    path, out = tmp_path / "data.csv", tmp_path / "model.sgp"
+    columns.sample(frac=1, random_state=0).to_csv(path, index=False)
+    fit = ["fit", str(path), "--target", "response", "--out", str(out), "--base", "rbf"]
+    result = runner.invoke(app, [*fit, "--time", "when"])
+    assert result.exit_code == 0, result.output
+    columns.to_csv(tmp_path / "sorted.csv", index=False)
+    ordered = CrossValidated(folds="ordered")
+    expected = fit_file(
+        tmp_path / "sorted.csv",
+        "response",
+        SharpGPRegressor(base="rbf", calibration=ordered, random_state=0),
+    )
+    X = columns.drop(columns="response")
+    found = load_model(out).model.predict_interval(X)
+    np.testing.assert_array_equal(found, expected.model.predict_interval(X))
+    result = runner.invoke(app, [*fit, "--time", "kind"])
+    assert "time: expected a column of dates or numbers, found 'kind'" in result.stderr
+    result = runner.invoke(app, [*fit, "--time", "when", "--by", "kind"])
+    assert "by and time: expected one of them" in result.stderr
+
+
+def test_classes_are_calibrated_by_a_column(frame, tmp_path):
+    path, out = tmp_path / "data.csv", tmp_path / "model.sgp"
+    frame.drop(columns="patient").to_csv(path, index=False)
+    result = call("fit", path, "--target", "response", "--out", out, "--by", "kind")
+    assert result.exit_code == 0, result.output
+    by_kind = SharpGPRegressor(base="rbf", calibration=Exact(by="kind"), random_state=0)
+    expected, X = fit_file(path, "response", by_kind).model, frame[["dose", "kind"]]
+    found = load_model(out).model.predict_interval(X)
+    np.testing.assert_array_equal(found, expected.predict_interval(X))
+    fit = ["fit", str(path), "--target", "response", "--out", str(out)]
+    result = runner.invoke(app, [*fit, "--by", "kind", "--calibration", "cv"])
+    assert "by: expected --calibration exact, found cv" in result.stderr

@@ -195,6 +195,23 @@ def test_the_crps_of_one_model_is_that_of_points_that_its_learnings_have_not_see
     assert shown == pytest.approx(model.predict_dist(X_new).crps(y_new).mean(), rel=0.3)
 
 
+def test_ordered_folds_are_consecutive_tests_of_earlier_rows_and_are_stored(tmp_path):
+    X = np.linspace(0, 10, 62)[:, None]
+    y = np.sin(2 * X[:, 0]) + 0.1 * np.cos(37 * X[:, 0])
+    own, splitter = (
+        SharpGPRegressor(base="rbf", calibration=CrossValidated(folds=folds), random_state=0)
+        .fit(X, y)
+        .predict_interval(X)
+        for folds in ("ordered", TimeSeriesSplit(5))
+    )
+    np.testing.assert_array_equal(own, splitter)
+    model = SharpGPRegressor(base="rbf", calibration=CrossValidated(folds="ordered")).fit(X, y)
+    assert model.calibrated_.n_cal == 50
+    model.save(tmp_path / "model.sgp")
+    again = SharpGPRegressor.load(tmp_path / "model.sgp")
+    np.testing.assert_array_equal(again.predict_interval(X), model.predict_interval(X))
+
+
 @pytest.mark.parametrize("base", ["rbf", ["rbf", "extra_trees"]])
 def test_splits_in_order_of_time_predict_with_fits_to_all_rows(base):
     X = np.linspace(0, 10, 60)[:, None]

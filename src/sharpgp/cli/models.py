@@ -130,6 +130,17 @@ def fit(
     ] = "auto",
     drop: DROP = None,
     groups: GROUPS = None,
+    by: Annotated[
+        str | None,
+        typer.Option(help="Column whose values are classes: intervals then cover in each of them."),
+    ] = None,
+    time: Annotated[
+        str | None,
+        typer.Option(
+            help="Column of dates or numbers that puts rows in order: what calibrates is then "
+            "predicted from earlier rows."
+        ),
+    ] = None,
     missing: MISSING = None,
     encoding: ENCODING = None,
     decimal: DECIMAL = None,
@@ -173,6 +184,7 @@ def fit(
         approximation_of,
         base_of,
         bounds_of,
+        calibration_of,
         check_place,
         check_settings,
         check_writable,
@@ -182,7 +194,7 @@ def fit(
 
     settings: dict[str, Any] = {
         "base": base_of(base),
-        "calibration": calibration,
+        "calibration": calibration_of(calibration, by, time, groups),
         "cal_size": cal_size,
         "effort": effort,
         "y_bounds": bounds_of(y_bounds),
@@ -206,6 +218,8 @@ def fit(
     with shown(quiet):
         try:
             found = training_rows(data, target, **columns, **how, **where)
+            if time is not None:
+                found = found.in_order(time)
             start_phase("loading")
             from sharpgp import SharpGPRegressor
             from sharpgp.tabular import fit_rows

@@ -60,6 +60,25 @@ def base_of(text: str) -> str | list[str]:
     return names if len(names) > 1 else names[0]
 
 
+def calibration_of(text: str, by: str | None, time: str | None, groups: str | None) -> Any:
+    """Value for ``calibration=``: a name, or a method told of a column."""
+    given = {"by": by, "time": time, "groups": groups}
+    if len(named := [name for name, column in given.items() if column is not None]) > 1:
+        raise InvalidInputError(f"{' and '.join(named)}: expected one of them")
+    for option, column, method in (("by", by, "exact"), ("time", time, "cv")):
+        if column is not None and text not in ("auto", method):
+            raise InvalidInputError(f"{option}: expected --calibration {method}, found {text}")
+    if by is not None:
+        from sharpgp import Exact
+
+        return Exact(by=by)
+    if time is not None:
+        from sharpgp import CrossValidated
+
+        return CrossValidated(folds="ordered")
+    return text
+
+
 def approximation_of(text: str) -> Any:
     """Value for ``approximation=``: a name, or one with a number after a colon."""
     from sharpgp import Neighbours, Sparse

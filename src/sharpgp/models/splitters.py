@@ -6,6 +6,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
+from sklearn.model_selection import TimeSeriesSplit
 from torch import Tensor
 
 from sharpgp._validation import as_count
@@ -23,8 +24,9 @@ class Splitter(Protocol):
         """Numbers of the rows to train on, and of those to test with, split by split."""
 
 
-#: What ``folds=`` takes: a number of parts, a splitter, or pairs (rows to train on, to test with).
-Folds = Literal["auto"] | int | Splitter | Sequence[tuple[ArrayLike, ArrayLike]]
+#: What ``folds=`` takes: a number of parts, "ordered" for rows in order of time, a splitter, or
+#: pairs (rows to train on, to test with).
+Folds = Literal["auto", "ordered"] | int | Splitter | Sequence[tuple[ArrayLike, ArrayLike]]
 
 
 def complements(n: int, tests: Iterable[Tensor]) -> list[Split]:
@@ -70,7 +72,7 @@ def quick_pairs(labels: Tensor, k: int, seed: int) -> list[Split]:
 
 def check_folds(folds: Any) -> None:
     """Refuse a number of parts below two; splitters and pairs are checked by their splits."""
-    if not (_is_splitter(folds) or isinstance(folds, list | tuple)):
+    if not (_is_splitter(folds) or isinstance(folds, list | tuple) or folds == "ordered"):
         as_count(folds, "folds", least=2)
 
 
@@ -83,8 +85,9 @@ def splits(folds: Any, X: Tensor, y: Tensor, groups: Tensor | None, seed: int) -
 
     Parameters
     ----------
-    folds : int, splitter or list of pairs
-        A number gives :func:`parts` of what belongs :func:`together`.  A splitter has
+    folds : int, "ordered", splitter or list of pairs
+        A number gives :func:`parts` of what belongs :func:`together`; "ordered" five tests of
+        consecutive rows, each predicted from all before it.  A splitter has
         scikit-learn's ``split(X, y, groups)``.  Its splits are used unchanged, as is a list of
         pairs (rows to train on, rows to test with).
     X, y : Tensor [N, d], Tensor [N]
@@ -99,6 +102,8 @@ def splits(folds: Any, X: Tensor, y: Tensor, groups: Tensor | None, seed: int) -
     [[4], [5]]
     """
     n = len(y)
+    if isinstance(folds, str) and folds == "ordered":
+        folds = TimeSeriesSplit()
     if _is_splitter(folds):
         of_groups = None if groups is None else groups.cpu().numpy()
         pairs = list(folds.split(X.cpu().numpy(), y.cpu().numpy(), of_groups))
@@ -127,7 +132,7 @@ def _rows_of(pair: Any, n: int, device: torch.device) -> Split:
         train, test = (np.asarray(side) for side in pair)
     except (TypeError, ValueError):
         raise InvalidInputError(
-            "folds: expected a number, a splitter or pairs of rows (train, test), "
+            "folds: expected a number, 'ordered', a splitter or pairs of rows (train, test), "
             f"found {type(pair).__name__}"
         ) from None
     sides = []

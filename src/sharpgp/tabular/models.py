@@ -236,6 +236,26 @@ class Labelled(NamedTuple):
     numbers: Sequence[Any]
     seen: int
 
+    def in_order(self, time: str) -> Labelled:
+        """The same rows, sorted by a column of dates or numbers."""
+        encoding: TableEncoding = self.X.encoding
+        require_columns([time], encoding.names)
+        place = encoding.names.index(time)
+        kind = encoding.columns[place].kind
+        if kind not in ("date", "number"):
+            raise InvalidInputError(
+                f"time: expected a column of dates or numbers, found {time!r} of kind {kind}"
+            )
+        if lacking := np.flatnonzero(self.X.missing[:, place]).tolist():
+            raise InvalidInputError(
+                f"time: expected a value in every row, found none in {len(lacking)} rows of "
+                f"{time!r}, such as row {self.numbers[lacking[0]]}"
+            )
+        order = self.X.features[:, encoding.places[time][0]].argsort(kind="stable")
+        numbers = [self.numbers[k] for k in order]
+        groups = self.groups and [self.groups[k] for k in order]
+        return self._replace(X=self.X[order], y=self.y[order], groups=groups, numbers=numbers)
+
 
 def training_rows(
     source: Any,

@@ -123,11 +123,12 @@ class CrossValidated(WithoutHoldout):
 
     Parameters
     ----------
-    folds : "auto", int, splitter or list of pairs
+    folds : "auto", int, "ordered", splitter or list of pairs
         Number of parts (``"auto"``: five).  Points that belong together (equal inputs, groups given
-        to ``fit``; see :func:`~sharpgp.data.folds.row_labels`) share a part.  Or a scikit-learn
-        splitter, or pairs (rows to train on, rows to test with): each refit then trains on its rows
-        only, and points that no pair tests do not calibrate.  A splitter in order of time keeps the
+        to ``fit``; see :func:`~sharpgp.data.folds.row_labels`) share a part.  ``"ordered"``
+        is for rows in order of time: five tests, each predicted from all rows before it.  Or a
+        scikit-learn splitter, or pairs (rows to train on, rows to test with): each refit then
+        trains on its rows only, and points that no pair tests do not calibrate.  Order keeps the
         newest rows from most refits, so that fits to all rows predict.
     random_state
         As in every recalibrator; the seed draws the parts.
@@ -159,7 +160,7 @@ class CrossValidated(WithoutHoldout):
     @property
     def knows_inputs(self) -> bool:  # type: ignore[override]
         """A splitter needs the rows as they were given."""
-        return isinstance(self.folds, str | Integral)
+        return isinstance(self.folds, Integral) or _is_auto(self.folds)
 
     def check(self, n_train: int, n_cal: int) -> None:
         """Refuse a number of parts below two."""
