@@ -236,6 +236,9 @@ def test_nothing_is_promised_for_an_unseen_level(rows):
     assert "groups=" in found.would_give
     assert not found.holds
     assert "no statement" in str(found)
+    with pytest.warns(CalibrationWarning, match="no training row"):
+        assert [line.rows for line in model.promise(new[:30]).lines] == [30]
+    assert [line.rows for line in model.promise(new[:0]).lines] == [0]
 
 
 def test_known_groups_are_a_population_of_their_own(rows):

@@ -208,7 +208,9 @@ def promise_of(
             part = predictor.part_of(rows).cpu()
         usual = ~np.any([*unseen.values(), np.zeros(len(rows), bool)], axis=0)
         count = np.bincount(part.numpy()[usual], minlength=len(lines)).tolist()
-        lines = [replace(one, rows=n) for one, n in zip(lines, count, strict=True) if n] or lines
+        lines = [
+            replace(one, rows=n) for one, n in zip(lines, count, strict=True) if n or not len(rows)
+        ]
         for name, mask in unseen.items():
             population = f"rows with an unseen level of {name!r}"
             lines.append(Line(population, None, 0, "levels", rows=int(mask.sum())))
