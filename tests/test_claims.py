@@ -227,7 +227,7 @@ def test_the_blocks_of_readme_run(tmp_path, monkeypatch):
 def test_the_pages_together_are_short():
     pages = [*(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "guides").glob("*.md")]
     pages += [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")]
-    assert sum(len(page.read_text(encoding="utf-8").split()) for page in pages) < 45_000
+    assert sum(len(page.read_text(encoding="utf-8").split()) for page in pages) < 46_000
 
 
 #: Where anything may be passed: settings of other functions, and what a file holds.
@@ -244,6 +244,10 @@ OPEN = {
     "read: return",
     "Optimiser.__init__: context",
     "Optimiser.tell: noise",
+    "SharpGPRegressor.answer: ask",
+    "SharpGPRegressor.answer: X",
+    "WithoutHoldout.fit: roles",
+    "Calibrated.test_weights: sample_weight",
     "Optimiser.tell: y",
     "Optimiser.best: fixed",
     "SharpGPRegressor.decide: utility",

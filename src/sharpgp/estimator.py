@@ -573,8 +573,9 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
             view: Any = self.calibrated_.at_own_points()
             return view.calibration_report(view.X_own, view.y_own, coverage)
         y = plain(read_targets(self, y))
+        found = self.answer(X, lambda model, X: model.calibration_report(X, y, coverage), noise)
         warn_of_known_rows(self, X, y)
-        return self.answer(X, lambda model, X: model.calibration_report(X, y, coverage), noise)
+        return found
 
     def promise(self, X: ArrayLike | None = None, *, coverage: float = 0.9) -> Promise:
         """What is promised: to whom, how surely, by which theorem, and on what premises.
