@@ -222,7 +222,7 @@ def test_every_member_answers(any_gp):
 
 def test_a_wrapper_leaves_nothing_to_defaults():
     """Whatever the interfaces define is forwarded, or follows from what is."""
-    follows = {"X_train", "extended", "mean_and_sigma", "retargeted", "subset"}
+    follows = {"X_train", "extended", "gp", "mean_and_sigma", "retargeted", "subset"}
     attributes = set(Posterior.__annotations__)
     for name in members(DataPosterior) - follows - attributes:
         owner = next(cls for cls in WrappedPosterior.__mro__ if name in vars(cls))
