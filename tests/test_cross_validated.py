@@ -198,6 +198,7 @@ def test_the_crps_of_one_model_is_that_of_points_that_its_learnings_have_not_see
 def test_ordered_folds_are_consecutive_tests_of_earlier_rows_and_are_stored(tmp_path):
     X = np.linspace(0, 10, 62)[:, None]
     y = np.sin(2 * X[:, 0]) + 0.1 * np.cos(37 * X[:, 0])
+    X[40:50], y[40:50] = X[10:20], y[10:20]  # rows come again
     own, splitter = (
         SharpGPRegressor(base="rbf", calibration=CrossValidated(folds=folds), random_state=0)
         .fit(X, y)

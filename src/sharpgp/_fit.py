@@ -306,7 +306,8 @@ def _rows_to_fit(
 
 def _keeps_rows(method: Recalibrator, train: LabelledRows) -> bool:
     """Whether rows stay as they were given: a splitter or weights tell copies apart."""
-    own = not isinstance(getattr(method, "folds", "auto"), str | Integral)
+    folds = getattr(method, "folds", "auto")
+    own = folds == "ordered" if isinstance(folds, str) else not isinstance(folds, Integral)
     return own or train.weight is not None
 
 
