@@ -2,6 +2,7 @@ import base64
 import hashlib
 import json
 import re
+from dataclasses import replace
 from datetime import date
 from html.parser import HTMLParser
 from importlib.resources import files
@@ -101,6 +102,23 @@ def test_noise_that_grows_along_a_feature_is_found(rng):
     assert not words.by_part(part, part["by_feature"][1], "x1").well
     first = json.loads(_numbers(render_report(found)))["first"]
     assert first["feature"] == 1, "the page opens at the feature that strays most"
+
+
+def test_bounds_are_offered_where_positive_targets_have_intervals_below_zero(calm):
+    assert words.below_zero(calm) is None  # some targets are negative
+    shift = float(1e-3 - calm.y.min())
+    positive = replace(
+        calm, y=calm.y + shift, lower=calm.lower + shift - 1.5, upper=calm.upper + shift
+    )
+    found = words.below_zero(positive)
+    below = (positive.lower[:, COVERAGES.index(max(COVERAGES))] < 0).sum()
+    assert found.shows == (
+        f"{below} of 600 intervals at {100 * max(COVERAGES):g} % end below 0, where no target is."
+    )
+    assert "y_bounds=(0, None)" in found.advice
+    assert found.shows in render_report(positive)
+    far = replace(positive, lower=positive.lower.clip(0.0))
+    assert words.below_zero(far) is None
 
 
 def test_too_few_calibration_points_are_said(calm):

@@ -116,6 +116,7 @@ def render_report(
             _sentence(finding)
             for finding in (
                 words.rows(found),
+                words.below_zero(found),
                 words.suspicions(found),
             )
             if finding is not None

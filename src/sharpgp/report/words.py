@@ -272,6 +272,20 @@ def rows(found: Diagnostics) -> Finding | None:
     return Finding(shows.strip(), "", True) if shows else None
 
 
+def below_zero(found: Diagnostics) -> Finding | None:
+    """Intervals that end below zero where no target does; None if there are none."""
+    widest = int(found.coverages.argmax())
+    below = found.lower[:, widest] < 0.0
+    if not below.any() or not (found.y > 0.0).all():
+        return None
+    return Finding(
+        f"{below.sum():,} of {len(below):,} intervals at {percent(found.coverages[widest])} end "
+        "below 0, where no target is.",
+        "If smaller targets are impossible, y_bounds=(0, None) keeps all predictions above.",
+        True,
+    )
+
+
 def suspicions(found: Diagnostics) -> Finding | None:
     """Suspicious values in the test rows, see ``sharpgp.check``; None if there are none."""
     if not found.suspicions:
