@@ -12,7 +12,8 @@ from scipy.stats import norm
 
 from helpers import FakePosterior, fake_data, method
 from sharpgp import CalibrationWarning, Exact, persistence
-from sharpgp.calibration.ranks import Ranks
+from sharpgp.calibration.predictors.scored import ScoredPredictor
+from sharpgp.calibration.ranks import GroupRanks, Ranks
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.training import train
 from sharpgp.models.gaussian.plain_gp import PosteriorModel
@@ -84,6 +85,43 @@ def test_points_that_repeat_their_group_tell_nothing_more(n_groups):
     # Each stands in the middle of its copies.
     torch.testing.assert_close(repeated.level.reshape(n_groups, 4).mean(1), levels)
     torch.testing.assert_close(repeated.beta(levels), single.beta(levels))
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.9])
+def test_bands_of_few_groups_cover_and_are_narrower_than_whole_ranks(share):
+    """Twelve groups of ten: without the jump at 12/13, where whole ranks end."""
+    rng, groups = np.random.default_rng(1), torch.arange(12).repeat_interleave(10)
+    coverages = (0.5, 0.8, 0.9, 0.925, 0.95, 0.99)
+    radii = []
+    for _ in range(150):
+        z = tensor(effects(rng, 12, 10, share).ravel())
+        both = [kind(z, groups=groups) for kind in (GroupRanks, Ranks)]
+        radii.append([[float(one.radius(c, ONE)[0]) for c in coverages] for one in both])
+        backed = [bool(both[0].radius(c, ONE)[1]) for c in coverages]
+        assert backed == [True, True, True, False, False, False]
+    radii = np.array(radii)
+    assert (np.diff(radii[:, 0]) >= 0).all()
+    mean, error = mean_and_error(2 * norm.cdf(radii[:, 0]) - 1)
+    assert (mean > np.array(coverages) - 3 * error).all()
+    ratio = radii[:, 0].mean(0) / radii[:, 1].mean(0)
+    assert (ratio < [1, 1, 0.95, 0.9, 0.88, 0.96]).all()
+
+
+def test_bands_of_low_coverage_are_no_narrower_than_nothing():
+    found = GroupRanks(tensor(np.linspace(-1, 1, 20)), groups=torch.arange(5).repeat_interleave(4))
+    radii = [float(found.radius(c, ONE)[0]) for c in (0.01, 0.1, 0.2)]
+    assert 0 < radii[0] <= radii[1] <= radii[2]
+
+
+@pytest.mark.parametrize(("in_training", "kind"), [(True, GroupRanks), (False, Ranks)])
+def test_only_methods_without_a_guarantee_leave_whole_ranks(in_training, kind):
+    X, y = fake_data(60)
+    model, groups = PosteriorModel(FakePosterior()), torch.arange(60) // 5
+    scores = model.score(tensor(X), tensor(y))
+    found = ScoredPredictor(model, tensor(X), tensor(y), scores, in_training=in_training)
+    with pytest.warns(CalibrationWarning, match="12 groups calibrate"):
+        assert type(found.for_groups(groups).ranks) is kind
+    assert type(found.ranks) is Ranks
 
 
 def test_groups_of_one_point_change_nothing():

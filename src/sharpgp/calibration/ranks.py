@@ -43,6 +43,8 @@ class Ranks:
         Whole numbers, equal for points of one group.
     draw : float, optional
         In [0, 1): take the ``ceil(delta (C+1) - draw)``-th score instead of interpolating.
+    upper_only : bool
+        Whether only the largest scores have a tail.
 
     Attributes
     ----------
@@ -73,6 +75,7 @@ class Ranks:
         *,
         groups: Tensor | None = None,
         draw: float | None = None,
+        upper_only: bool = False,
     ) -> None:
         weights = torch.ones_like(scores) if weights is None else weights / weights.max()
         order = scores.argsort()
@@ -91,7 +94,7 @@ class Ranks:
         self.level = (2.0 * mass - self.weights + typical) / (2.0 * (self.total + typical))
         #: Levels where the tails begin; with groups, that of a whole group.
         self.ends_at = self.level[[0, -1]]
-        self.grouped = groups is not None
+        self.grouped, self.upper_only = groups is not None, upper_only
         if self.grouped:
             self.ends_at = self.ends_at.clamp(1.0 / (self.n + 1), self.n / (self.n + 1))
 
@@ -105,6 +108,7 @@ class Ranks:
             weights=self.weights,
             groups=self.groups,
             ends=self._between(self.z, self.ends_at),
+            upper_only=self.upper_only,
         )
 
     def nodes(self) -> Tensor:
@@ -216,6 +220,31 @@ class Ranks:
         below = tail.excess((delta / first).clamp(max=1.0))
         above = tail.excess(((1.0 - delta) / (1.0 - last)).clamp(max=1.0))
         return inside - below + above
+
+
+class GroupRanks(Ranks):
+    """Ranks of groups of equal weight, without a guarantee: bands end at levels of the sizes.
+
+    The rule with a guarantee puts the mass of a whole group at infinity.  Of twelve groups it takes
+    the largest of all sizes at 92 %, and beyond this the farther of two tails.  Here the band is
+    the quantile of absolute scores, and beyond the groups it continues with their tail.
+
+    Examples
+    --------
+    >>> z, groups = torch.linspace(-1, 1, 120).double(), torch.arange(120) % 12
+    >>> one = torch.ones(1, dtype=torch.float64)
+    >>> [
+    ...     round(float(kind(z, groups=groups).radius(0.9, one)[0]), 2)
+    ...     for kind in (Ranks, GroupRanks)
+    ... ]
+    [0.98, 0.94]
+    """
+
+    def radius(self, coverage: float, weight: Tensor) -> tuple[Tensor, Tensor]:
+        sizes = Ranks(self.z.abs(), groups=self.groups, upper_only=True)
+        first, last = sizes.ends_at
+        backed = torch.full_like(weight, coverage <= float(last) + RANK_TOLERANCE, dtype=torch.bool)
+        return sizes.beta(first.clamp(min=coverage)[None]).expand_as(weight), backed
 
 
 class WiderRanks(Ranks):

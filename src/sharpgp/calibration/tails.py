@@ -49,6 +49,7 @@ def pooled_tail(
     weights: Tensor | None = None,
     groups: Tensor | None = None,
     ends: Tensor | None = None,
+    upper_only: bool = False,
 ) -> Tail:
     r"""Distribution beyond the first and the last of sorted scores, the same on both sides.
 
@@ -72,6 +73,8 @@ def pooled_tail(
         count as excesses over it, and ``m`` is the effective number of groups with excesses.
     ends : Tensor [2], optional
         Where the tails begin, if not at the outermost scores.
+    upper_only : bool
+        Whether there is no tail below, as absolute scores have none.
 
     Examples
     --------
@@ -91,6 +94,8 @@ def pooled_tail(
     first, last = low - 1, C - high
     others = [groups[:first] != groups[first], groups[last + 1 :] != groups[last]]
     under, over = others[0].nonzero()[:, 0], last + 1 + others[1].nonzero()[:, 0]
+    if upper_only:
+        under = under[:0]
     outer = torch.cat([under, over])
     if len(outer) == 0:  # two points: only their distance is known
         return Tail(z[..., -1] - z[..., 0], _LEAST_DEGREES)
@@ -100,5 +105,5 @@ def pooled_tail(
     degrees = float(w.sum().square() / group_weights(w, groups[outer]).square().sum())
     degrees = max(_LEAST_DEGREES, degrees)
     lower, upper = (z[..., 0], z[..., -1]) if ends is None else ends
-    reach = (start - lower + upper - end).clamp(min=0.0) / 2.0
-    return Tail(excess @ w / w.sum() + reach / degrees, degrees)
+    reach = upper - end if upper_only else (start - lower + upper - end) / 2.0
+    return Tail(excess @ w / w.sum() + reach.clamp(min=0.0) / degrees, degrees)

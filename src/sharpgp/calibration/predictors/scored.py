@@ -30,7 +30,7 @@ from sharpgp.calibration.predictors.covariate_shift import (
 )
 from sharpgp.calibration.predictors.parts import MIN_ROWS_PER_CLASS, Parts, classes_of
 from sharpgp.calibration.predictors.unseen_levels import UnseenLevels
-from sharpgp.calibration.ranks import Ranks, WiderRanks
+from sharpgp.calibration.ranks import GroupRanks, Ranks, WiderRanks
 from sharpgp.data.copies import equal_rows
 from sharpgp.data.folds import first_of_each
 from sharpgp.data.target_bounds import Bounds
@@ -117,7 +117,8 @@ class ScoredPredictor(ModelPredictor):
     With groups, and predictions for new groups, ``w_i = 1/n_g`` for the ``n_g`` points of a
     group and ``w = 1`` for a test point.  If groups are exchangeable, then
     ``P(y in interval) >= coverage`` for a random point of a new group.  Other weights are
-    multiplied by these, without a guarantee.
+    multiplied by these, without a guarantee.  ``cv`` has none either: its bands are quantiles of
+    absolute scores, see :class:`sharpgp.calibration.ranks.GroupRanks`.
 
     Parameters
     ----------
@@ -290,6 +291,8 @@ class ScoredPredictor(ModelPredictor):
         units = None if self.units is None else self.units[mine]
         if units is not None and len(units.unique()) == len(units):
             units = None
+        if self.in_training and self.counted == "groups" and units is not None and weights is None:
+            return GroupRanks(z, groups=units)
         ranks = Ranks(z, weights, groups=units, draw=self.draw)
         if self.drawn is None or not bool(self.drawn[mine].any()):
             return ranks
