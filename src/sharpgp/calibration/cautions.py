@@ -153,7 +153,7 @@ def warn_if_few_rows(n_rows: int) -> None:
     if n_rows < MIN_ROWS_CV:
         warn(
             f"cv: {n_rows} rows are too few to refit without a part of them: intervals may cover "
-            f"much less than requested; from {MIN_ROWS_CV} rows on they do not"
+            f"much less than requested; give it {MIN_ROWS_CV} or more"
         )
 
 
