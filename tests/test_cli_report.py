@@ -68,6 +68,15 @@ def test_a_model_fitted_on_a_frame_has_its_names(files):
     assert "<h1>Mine &amp; yours</h1>" in out.read_text()
 
 
+def test_rows_of_the_training_table_are_left_out(files):
+    train, test = (pd.read_csv(files / f"{name}.csv") for name in ("train", "test"))
+    pd.concat([test, train[:9]]).to_csv(files / "mixed.csv", index=False)
+    result, out = report(files, "model.sgp", "mixed.csv")
+    assert result.exit_code == 0, result.output
+    assert "\n40 rows: " in result.stdout
+    assert "<h1>Calibration report: mixed.csv</h1>" in out.read_text()
+
+
 @pytest.mark.parametrize(
     ("model", "data", "more", "message"),
     [

@@ -131,11 +131,12 @@ def test_known_groups_are_predicted_from_what_is_known_of_them(frame, tmp_path):
     model, data = tmp_path / "m.sgp", tmp_path / "data.csv"
     fit = ("fit", data, "--target", "response", "--base", "rbf", "--seed", "0", "--out", model)
     assert call(*fit, "--groups", "patient").exit_code == 0
-    for options in (("--groups", "patient"), ()):
+    # Without a word, the column of the fit says who is known.
+    for options in (("--groups", "patient"), ("--groups", "none"), ()):
         done = call("predict", model, data, "--out", tmp_path / "p.csv", *options)
         assert done.exit_code == 0, done.output
         found = pd.read_csv(tmp_path / "p.csv")[["lower_95", "upper_95"]]
-        groups = frame["patient"] if options else None
+        groups = None if "none" in options else frame["patient"]
         expected = load_model(model).model.predict_interval(frame[["dose", "kind"]], groups=groups)
         np.testing.assert_allclose(found, expected, atol=1e-5)  # six digits
     assert call("predict", model, data, "--out", "-", "--groups", "who").exit_code == 2
@@ -244,6 +245,60 @@ def test_rows_are_put_in_order_of_time(frame, tmp_path):
     assert "time: expected a column of dates or numbers, found 'kind'" in result.stderr
     result = runner.invoke(app, [*fit, "--time", "when", "--by", "kind"])
     assert "by and time: expected one of them" in result.stderr
+
+
+def test_reports_know_groups_and_order_of_the_fit_and_count_by_class(frame, tmp_path):
+    frame = frame.assign(when=pd.date_range("2024-01-01", periods=60)[::-1])
+    frame[:40].to_csv(tmp_path / "a.csv", index=False)
+    frame[40:].to_csv(tmp_path / "b.csv", index=False)
+    model, page = tmp_path / "m.sgp", tmp_path / "r.html"
+    fit = ("fit", tmp_path / "a.csv", "--target", "response", "--out", model, "--base", "rbf")
+    done = runner.invoke(app, [*map(str, fit), "--time", "when", "--drop", "patient"])
+    assert done.exit_code == 0, done.output
+    assert load_model(model).read(tmp_path / "b.csv").numbers == [*range(20, 0, -1)]
+    result = call("report", model, tmp_path / "b.csv", "--out", page, "--by", "kind")
+    assert result.exit_code == 0, result.output
+    counts = frame["kind"][40:].value_counts()
+    for kind, n in counts.items():
+        assert re.search(rf"^{kind} +{n} +[\d.]+ % +[\d.]+$", result.stdout, re.M), result.stdout
+    assert call("fit", *fit[1:], "--groups", "patient").exit_code == 0
+    saved = load_model(model)
+    assert saved.read(tmp_path / "b.csv").groups == frame["patient"][40:].tolist()
+    assert saved.read(tmp_path / "b.csv", groups="none").groups is None
+    frame[40:].drop(columns="patient").to_csv(tmp_path / "b.csv", index=False)
+    assert saved.read(tmp_path / "b.csv").groups is None
+
+
+def test_what_ends_a_file_is_no_row_for_any_command(frame, tmp_path):
+    frame = frame.drop(columns="patient")[["kind", "dose", "response"]]
+    clean, noted = tmp_path / "clean.csv", tmp_path / "noted.csv"
+    frame.to_csv(clean, index=False)
+    noted.write_text(clean.read_text() + ",,\nTotal,99,12.5\nSource: own survey\n\n")
+    model, out = tmp_path / "m.sgp", tmp_path / "p.csv"
+    assert call("fit", noted, "--target", "response", "--out", model).exit_code == 0
+    assert load_model(model).read(noted).y.tolist() == frame["response"].tolist()
+    result = call("predict", model, noted, "--out", out)
+    assert "read without 3 line(s) at its end that hold no row" in result.stderr
+    assert len(pd.read_csv(out)) == len(frame)
+    # A word for totals that other rows have, too, is a category; a value may span lines.
+    rows = "a,b,c\n" + "total,1,2\n" * 3
+    for text, n in ((rows, 3), (rows + '1,2,"x\ny"\n', 4), ("a,b,c\n1,2,3\n4,5", 1)):
+        clean.write_text(text)
+        assert len(read_whole(clean)[0]) == n
+
+
+def test_check_and_fit_learn_from_the_same_rows(frame, tmp_path):
+    """Rows without a target, empty ones among them, have no part in what columns become."""
+    lines = frame.drop(columns="patient").to_csv(index=False).splitlines()
+    lines.insert(9, "nan,c,nan")
+    lines.insert(30, ",,")
+    path, out = tmp_path / "data.csv", tmp_path / "m.sgp"
+    path.write_text("\n".join(lines) + "\n")
+    assert call("fit", path, "--target", "response", "--out", out).exit_code == 0
+    features = len(load_model(out).model.encoding_.features)
+    checked = runner.invoke(app, ["check", str(path), "--target", "response"])
+    assert f"({features} features)" in checked.stdout
+    assert re.search(r"^dose +number +1 +0 ", checked.stdout, re.M), checked.stdout
 
 
 def test_classes_are_calibrated_by_a_column(frame, tmp_path):

@@ -239,7 +239,7 @@ READ = {
     "footer": ((csv() + "\nSource: own survey\n").encode(), "without 1 line(s) at its end"),
     "footer of Excel": (
         (csv(sep=";") + ";;;;\nQuelle: Amt;;;;\n").encode(),
-        "without 1 row(s) at its end",
+        "without 2 line(s) at its end",
     ),
     "trailing delimiters": (csv(sep=";").replace("\n", ";\n").encode(), ""),
     "US dates": (csv(date_format="%m/%d/%Y").encode(), ""),
@@ -247,7 +247,7 @@ READ = {
     "UTF-16, the other way round": (csv().encode("utf-16-be"), ""),
     "a row of sums": (
         (csv(**EUROPE) + f"Summe;;;;{german(CLEAN['rent'].sum())}\n").encode(),
-        "without 1 row(s) of totals at its end",
+        "without 1 line(s) at its end that hold no row, such as 'Summe;",
     ),
     "errors of a German Excel": (
         csv(CLEAN.assign(rooms=CLEAN["rooms"].map(str).where(CLEAN["rooms"] > 1, "#NV"))).encode(),
@@ -283,7 +283,7 @@ def test_files_are_read_as_the_clean_table(name, tmp_path):
     messages = [str(one.message) for one in caught]
     assert said in " ".join(messages)
     assert all("\n" not in one for one in messages)
-    assert sum("data.csv: read" in one for one in messages) == bool(said)
+    assert any("data.csv: read" in one for one in messages) == bool(said)
 
 
 def test_what_a_file_leaves_open_is_an_option(tmp_path):

@@ -7,6 +7,7 @@ from sklearn.linear_model import Ridge
 
 from helpers import wavy
 from sharpgp import SharpGPRegressor
+from sharpgp.exceptions import SavedModelError
 
 X, Y = wavy(30)
 
@@ -17,6 +18,11 @@ CALLS = {
     "n_jobs": (lambda _: SharpGPRegressor(n_jobs=-1), "OMP_NUM_THREADS"),
     "kernel": (lambda _: SharpGPRegressor(kernel="rbf"), "use base="),
     "cv": (lambda _: SharpGPRegressor(cv=5), r"CrossValidated\(folds="),
+    "eval_set": (lambda m: m.fit(X, Y, eval_set=[(X, Y)]), "use X_cal= and y_cal="),
+    "same name": (
+        lambda m: m.fit(pd.DataFrame(X, columns=["a", "a"]), Y),
+        "found 'a' twice; rename one",
+    ),
     "class": (lambda _: SharpGPRegressor(base=Ridge).fit(X, Y), r"use Ridge\(\)"),
     "by name": (lambda _: SharpGPRegressor(base="xgboost").fit(X, Y), r"XGBRegressor\(\)"),
     "no rows": (lambda _: SharpGPRegressor().fit(X[:0], Y[:0]), "at least two rows, found none"),
@@ -42,6 +48,20 @@ def test_one_line_says_what_to_do(model, name):
         call(model)
     assert "\n" not in str(found.value)
     assert len(str(found.value)) < 300
+
+
+def test_numbers_as_text_in_an_array_are_named():
+    model = SharpGPRegressor(base="rbf", calibration="loo")
+    with pytest.warns(UserWarning, match=r"X: text is read as numbers, such as '-?[\d.]+' = "):
+        model.fit(X.round(2).astype(str), Y)
+
+
+def test_a_text_file_is_no_model(tmp_path):
+    (tmp_path / "readme.py").write_text("print('hello')\n" * 9)
+    with pytest.raises(
+        SavedModelError, match=r"readme\.py: it is not a sharpgp model, or damaged$"
+    ):
+        SharpGPRegressor.load(tmp_path / "readme.py")
 
 
 def test_an_argument_that_nobody_knows_is_refused_as_usual():

@@ -11,6 +11,8 @@ import pytest
 from helpers import wavy
 from sharpgp import CrossValidated, SharpGPRegressor
 from sharpgp import _progress as progress
+from sharpgp.cli.display import short_warnings
+from sharpgp.exceptions import warn
 
 
 class Terminal(io.StringIO):
@@ -88,6 +90,28 @@ def test_a_warning_stands_above_the_line(monkeypatch, at_once):
         threading.Event().wait(0.1)
     _, text = screen(terminal.getvalue())
     assert any(line.strip() == "warning: something" for line in re.split("[\r\n]", text))
+
+
+def test_warnings_of_a_command_are_a_block_above_the_line(monkeypatch, at_once):
+    """Into the bytes below a stream, as click writes, they would land in the line itself."""
+
+    class Bytes(io.TextIOWrapper):
+        def isatty(self):
+            return True
+
+    monkeypatch.setattr("sys.stderr", terminal := Bytes(io.BytesIO(), "utf-8", write_through=True))
+    with short_warnings(), progress.show_progress(1):
+        progress.start_phase("loading")
+        for name in ("sex", "site"):
+            threading.Event().wait(0.2)
+            warn(f"{name} is constant, and says nothing about the target", UserWarning)
+        threading.Event().wait(0.2)
+    _, text = screen(terminal.buffer.getvalue().decode())
+    found = [line.strip() for line in re.split("[\r\n]+", text) if not line.startswith("loading")]
+    assert " ".join(" ".join(found).split()) == (
+        "Worth a look: - sex is constant, and says nothing about the target "
+        "- site is constant, and says nothing about the target"
+    )
 
 
 def test_an_interrupted_computation_leaves_no_line_and_no_thread(at_once):

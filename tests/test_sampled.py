@@ -219,7 +219,7 @@ def test_several_excel_files_and_notes_below_csv_files(drawn, tmp_path):
         with (tmp_path / f"{k}.csv").open("a") as file:
             file.write("Source: own survey\n")
     sheets = drawn([tmp_path / "0.xlsx", tmp_path / "1.xlsx"])
-    with pytest.warns(UserWarning, match="without 1 line.s. at its end that are too short"):
+    with pytest.warns(UserWarning, match="without 1 line.s. at its end that hold no row"):
         found = drawn([tmp_path / "0.csv", tmp_path / "1.csv"])
     assert len(found) == 90
     np.testing.assert_allclose(sheets, found, rtol=1e-12)

@@ -148,7 +148,7 @@ def test_models_saved_from_python(tmp_path):
     X, *_ = saved.read(tmp_path / "data.csv", target="y")
     np.testing.assert_allclose(X, data[["x", "z"]], rtol=1e-12)
     with pytest.raises(InvalidInputError, match=r"expected 2 columns, .* found 3"):
-        saved.encoding_for(tmp_path / "data.csv")
+        saved.open(tmp_path / "data.csv")
 
 
 # ------------------------------------------------------------------ bad input
@@ -162,7 +162,10 @@ GOOD = "x,kind,on\n1,red,true\n2,blue,false\n3,red,true\n"
     [
         (GOOD.replace("2,blue", "two,blue"), "column 'x': expected numbers, found 'two' in row 2"),
         (GOOD.replace("2,blue", "inf,blue"), "column 'x': expected finite numbers, found inf in"),
-        (GOOD.replace("false", "maybe"), "column 'on': expected bool, found 'maybe' in row 2"),
+        (
+            GOOD.replace("false", "maybe"),
+            "column 'on': expected true or false, found 'maybe'",
+        ),
         (GOOD.replace("2,blue,false", "2,blue"), "expected 3 values, found 2 in row 2"),
         (GOOD.replace("x,kind", "u,kind"), "expected the column(s) x, found u, kind, on"),
         (GOOD.replace("on", "x"), "expected distinct names, found 'x' twice"),

@@ -227,6 +227,12 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         self.verbose = verbose
         self.missing = missing
 
+    @hinted(
+        **dict.fromkeys(
+            ("eval_set", "validation_data"), "X_cal= and y_cal= for rows that calibrate"
+        ),
+        weights="sample_weight=",
+    )
     def fit(
         self,
         X: ArrayLike,

@@ -177,8 +177,10 @@ def _opened(path: str | os.PathLike[str]) -> tuple[dict[str, str], dict[str, Ten
             return header, {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
     except FileNotFoundError:
         raise SavedModelError("there is no such file") from None
-    except (SafetensorError, OSError) as error:
-        raise SavedModelError(f"it is not a sharpgp model, or damaged ({error})") from None
+    except SafetensorError:
+        raise SavedModelError("it is not a sharpgp model, or damaged") from None
+    except OSError as error:
+        raise SavedModelError(f"it cannot be read ({error.strerror or error})") from None
 
 
 def _checksum(text: str, tensors: Mapping[str, Tensor]) -> str:

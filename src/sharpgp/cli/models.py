@@ -9,7 +9,7 @@ import typer
 from sharpgp._progress import start_phase
 from sharpgp.cli._app import app
 from sharpgp.cli.display import shown
-from sharpgp.exceptions import SavedModelError
+from sharpgp.exceptions import InvalidInputError, SavedModelError
 
 QUIET = Annotated[bool, typer.Option("--quiet", help="No progress display.")]
 DEVICE = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
@@ -210,7 +210,8 @@ def fit(
     )
     check_place(device, engine)
     check_writable(out)
-    columns: dict[str, Any] = {"drop": drop or [], "groups": groups, "missing": missing or []}
+    columns: dict[str, Any] = {"drop": drop or [], "groups": groups, "time": time}
+    columns["missing"] = missing or []
     columns["reading"] = Reading(encoding, decimal, skip, sheet, dates)
     folder = out.with_name(f"{out.name}.work")
     how: dict[str, Any] = {"memory": memory, "rows": rows, "work": folder, "seed": seed}
@@ -218,8 +219,6 @@ def fit(
     with shown(quiet):
         try:
             found = training_rows(data, target, **columns, **how, **where)
-            if time is not None:
-                found = found.in_order(time)
             start_phase("loading")
             from sharpgp import SharpGPRegressor
             from sharpgp.tabular import fit_rows
@@ -273,14 +272,15 @@ def predict(
     groups: Annotated[
         str | None,
         typer.Option(
-            help="Column of the groups, of a model fitted with --groups: known ones are answered "
-            "from what is known of them."
+            help="Column of the groups, by default that of the fit: known ones are answered from "
+            "what is known of them; none takes every row for one of a new group."
         ),
     ] = None,
     encoding: ENCODING = None,
     decimal: DECIMAL = None,
     skip: SKIP = None,
     sheet: SHEET = None,
+    dates: DATES = None,
     device: DEVICE = "auto",
     engine: ENGINE = "local",
     address: ADDRESS = None,
@@ -302,8 +302,8 @@ def predict(
     check_output(out)
     check_writable(out)
     request = Request(coverage or [0.95], numbers_of(quantiles), keep or [], groups, confidence)
-    reading = Reading(encoding, decimal, skip, sheet)
-    request.check_names(data, reading)
+    reading = Reading(encoding, decimal, skip, sheet, dates)
+    _check_columns(data, request.used, reading)
     where: dict[str, Any] = {"engine": engine, "address": address, "workers": workers}
     with shown(quiet):
         saved = _loaded(model, device)
@@ -330,6 +330,7 @@ def select(
     decimal: DECIMAL = None,
     skip: SKIP = None,
     sheet: SHEET = None,
+    dates: DATES = None,
     device: DEVICE = "auto",
     quiet: QUIET = False,
 ) -> None:
@@ -345,7 +346,7 @@ def select(
     check_place(device)
     check_output(out)
     check_writable(out)
-    reading = Reading(encoding, decimal, skip, sheet)
+    reading = Reading(encoding, decimal, skip, sheet, dates)
     limits: dict[str, Any] = {"above": above, "below": below, "fdr": fdr}
     with shown(quiet):
         saved = _loaded(model, device)
@@ -370,12 +371,27 @@ def report(
         str | None, typer.Option(help="Column of observed values. Default: that of the fit.")
     ] = None,
     unit: Annotated[str, typer.Option(help="Unit of the target, for the labels.")] = "",
-    groups: GROUPS = None,
+    groups: Annotated[
+        str | None,
+        typer.Option(
+            help="Column that says which rows belong together; by default that of the fit, if "
+            "there is one, or none."
+        ),
+    ] = None,
+    time: Annotated[
+        str | None,
+        typer.Option(help="Column that puts rows in order; by default that of the fit."),
+    ] = None,
+    by: Annotated[
+        str | None,
+        typer.Option(help="Column of classes: prints what intervals cover in each of them."),
+    ] = None,
     title: Annotated[str | None, typer.Option(help="Heading of the page.")] = None,
     encoding: ENCODING = None,
     decimal: DECIMAL = None,
     skip: SKIP = None,
     sheet: SHEET = None,
+    dates: DATES = None,
     device: DEVICE = "auto",
     quiet: QUIET = False,
 ) -> None:
@@ -386,16 +402,19 @@ def report(
     """
     from sharpgp._files import replacing
     from sharpgp._numbers import number, percent
+    from sharpgp.cli.display import by_class
     from sharpgp.cli.options import check_place, check_writable
     from sharpgp.cli.wording import worded
     from sharpgp.tabular.layout import Reading
-    from sharpgp.tabular.sources import check_columns
 
     check_place(device)
     check_writable(out)
-    reading = Reading(encoding, decimal, skip, sheet)
+    if data is None and (by or time):
+        raise InvalidInputError("by and time: expected them with test data, found none")
+    reading = Reading(encoding, decimal, skip, sheet, dates)
     if data is not None:
-        check_columns(data, [name for name in (target, groups) if name], reading)
+        named = [target, time, by, None if groups == "none" else groups]
+        _check_columns(data, [name for name in named if name], reading)
     with shown(quiet):
         saved = _loaded(model, device)
         from sharpgp.diagnostics import diagnose
@@ -405,11 +424,13 @@ def report(
         if data is None:
             found = diagnose(saved.model, target=target or saved.target, unit=unit)
         else:
-            rows = saved.read(data, target=target, groups=groups, reading=reading)
+            columns: dict[str, Any] = {"target": target, "groups": groups, "time": time, "by": by}
+            rows = saved.read(data, **columns, reading=reading)
             found = diagnose(
                 saved.model, rows.X, rows.y, target=rows.target, unit=unit, groups=rows.groups
             )
     name = model.name if data is None else data.name
+    classes = None if data is None else rows.classes
     with replacing(out) as path:
         path.write_text(
             render_report(found, title=title or f"Calibration report: {name}"),
@@ -426,6 +447,8 @@ def report(
         f"{percent(found.covered[:, found.first].mean())} at mean width {number(width, 3)}, CRPS "
         f"{number(found.report['crps'], 3)}{error}; wrote {out}"
     )
+    if classes is not None:
+        typer.echo(by_class(by or "", [classes[row - 1] for row in found.row], found))
 
 
 def _remove(folder: Path) -> None:
@@ -436,6 +459,13 @@ def _remove(folder: Path) -> None:
         path.unlink()
     if not any(folder.iterdir()):
         folder.rmdir()
+
+
+def _check_columns(data: Any, names: list[str], reading: Any) -> None:
+    """Raise if a table lacks a column, before the libraries load."""
+    from sharpgp.tabular.sources import Source
+
+    Source.from_data(data, reading=reading).require(names)
 
 
 def _loaded(path: Path, device: str) -> Any:

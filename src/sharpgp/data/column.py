@@ -134,11 +134,14 @@ class Column:
         k = len(self.features)
         return (1.0 - math.sqrt(1.0 + k)) / k
 
-    def read(self, values: Values, first_row: int) -> Values:
-        """Values written as text, parsed into the numbers or dates of the column."""
+    def read(self, values: Values, first_row: int, **settings: str | None) -> Values:
+        """Values written as text, parsed into the numbers or dates of the column.
+
+        ``settings``: decimal mark and format of dates, where training rows were no text.
+        """
         if values.holds != "text" or self.kind not in ("number", "boolean", "date"):
             return values
-        written = self.written or learn(self.name, values, first_row)
+        written = self.written or learn(self.name, values, first_row, **settings)
         return written.read(self.name, values, first_row) if written else values
 
     def encode(self, values: Values, first_row: int) -> np.ndarray:

@@ -174,11 +174,16 @@ class TableEncoding:
         """Number of missing values in the training rows."""
         return sum(column.n_missing for column in self.columns)
 
-    def encode(self, frame: Any, first_row: int = 0) -> "Encoded":
-        """Features of a table with these columns; errors name column and row."""
+    def encode(self, frame: Any, first_row: int = 0, **settings: str | None) -> "Encoded":
+        """Features of a table with these columns; errors name column and row.
+
+        ``settings``: decimal mark and format of dates of texts that could be read in several ways.
+        """
         require_columns(self.names, names_of(frame))
         read = [
-            column.read(texts.without(values_of(frame, column.name), self.marks), first_row)
+            column.read(
+                texts.without(values_of(frame, column.name), self.marks), first_row, **settings
+            )
             for column in self.columns
         ]
         pairs = list(zip(self.columns, read, strict=True))

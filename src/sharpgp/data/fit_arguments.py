@@ -4,10 +4,15 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from sklearn.utils import _safe_indexing
 
 from sharpgp._validation import as_numpy, as_target, as_weights
-from sharpgp.data.inputs import drop_missing_targets, plain, read_features, training_data
+from sharpgp.data.inputs import (
+    drop_missing_targets,
+    plain,
+    read_features,
+    take_rows,
+    training_data,
+)
 from sharpgp.data.noise import with_noise
 from sharpgp.data.rows import LabelledRows, drop_repetition, group_names, group_numbers
 from sharpgp.exceptions import InvalidInputError, warn
@@ -105,9 +110,7 @@ def positive_weights(X: Any, y: Any, groups: Any, sample_weight: Any) -> tuple[A
     if not kept.size:
         raise InvalidInputError("sample_weight: expected some above zero, found none")
     if kept.size < len(weights):
-        X, y, groups = (
-            None if one is None else _safe_indexing(plain(one), kept) for one in (X, y, groups)
-        )
+        X, y, groups = (None if one is None else take_rows(one, kept) for one in (X, y, groups))
         weights = weights[kept]
     return X, y, groups, weights if np.ptp(weights) > 0 else None
 

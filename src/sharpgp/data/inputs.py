@@ -74,6 +74,12 @@ def training_data(estimator: Any, X: Any, y: Any) -> tuple[np.ndarray, np.ndarra
         rows, y = check_X_y(X.features, plain(y), dtype=np.float64, estimator=estimator, **checks)
         warn_of_leaks(X, y)
         return rows, y
+    if (text := _text_in(X)) is not None:
+        warn(
+            f"X: text is read as numbers, such as '{text}' = {float(text):g}; pass numbers, or a "
+            "data frame for categories",
+            UserWarning,
+        )
     array, y = validate(estimator, X, y, ensure_all_finite="allow-nan", **checks)
     gaps, marks = np.isnan(array), marks_of(estimator)
     if not gaps.any() and not marks and constant_columns(array)[0].size in (0, array.shape[1]):
@@ -87,6 +93,20 @@ def training_data(estimator: Any, X: Any, y: Any) -> tuple[np.ndarray, np.ndarra
     columns = NamedColumns(array.T, _names_in(estimator))
     estimator.encoding_ = TableEncoding.learn(columns, marks=marks)
     return estimator.encoding_.encode(columns).features, y
+
+
+def _text_in(X: Any) -> str | None:
+    """A number that an array holds as text, or None."""
+    if getattr(getattr(X, "dtype", None), "kind", "") not in ("O", "U"):
+        return None
+    return next((cell for cell in np.ravel(X) if isinstance(cell, str) and _is_number(cell)), None)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return bool(np.isfinite(float(text)))
+    except ValueError:
+        return False
 
 
 def marks_of(estimator: Any) -> tuple[str, ...]:
@@ -222,9 +242,14 @@ def drop_missing_targets(X: Any, y: Any, *more: Any) -> tuple[Any, ...]:
         if data is None or callable(data) or getattr(data, "shape", None) == ():
             return data
         same = hasattr(data, "__len__") and len(data) == len(missing)
-        return _safe_indexing(data, kept) if same else data
+        return take_rows(data, kept) if same else data
 
     return tuple(part(data) for data in (X, y, *more))
+
+
+def take_rows(data: Any, rows: np.ndarray) -> Any:
+    """Some rows of an array, a frame, encoded rows or a list."""
+    return data[rows] if isinstance(data, Encoded) else _safe_indexing(plain(data), rows)
 
 
 def _missing(y: Any) -> np.ndarray:

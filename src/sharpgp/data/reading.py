@@ -7,7 +7,7 @@ No package is imported for this: all three give a column by ``table[name]`` and 
 import datetime
 import numbers
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any, Literal
 
@@ -35,6 +35,10 @@ class Values:
     order: tuple[str, ...] | None = None
     declared: bool = False
     whole: bool = False
+
+    def __getitem__(self, rows: np.ndarray) -> "Values":
+        """The values of some rows."""
+        return replace(self, data=self.data[rows], missing=self.missing[rows])
 
 
 class NamedColumns:
@@ -66,7 +70,9 @@ def names_of(frame: Any) -> list[str]:
     names = _names(frame) or []
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise InvalidInputError(f"X: expected distinct column names, found {twice!r} twice")
+        raise InvalidInputError(
+            f"X: expected distinct column names, found {twice!r} twice; rename one"
+        )
     return names
 
 
@@ -87,6 +93,8 @@ def values_of(frame: Any, name: str) -> Values:
     ('boolean', [False, True])
     """
     column = frame[name]
+    if isinstance(column, Values):
+        return column
     package = type(column).__module__.partition(".")[0]
     order, declared = None, False
     if package == "pyarrow":

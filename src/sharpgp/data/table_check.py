@@ -234,9 +234,12 @@ def check(
     targets = _targets(label, texts.without(of_y, marks), first_row, decimal, out)
     readable, read, refused = _readable(table, names, marks, first_row, decimal, dates, out)
     settings: dict[str, Any] = {"marks": marks, "decimal": decimal, "dates": dates}
-    kept = NamedColumns((table[name] for name in readable), readable)
-    encoded = _encoded(kept, first_row, settings, out) if readable else None
     known = np.isfinite(targets)
+    # A fit learns from rows with a target alone.
+    columns_read = [values_of(table, name) for name in readable]
+    labelled = [one[known] for one in columns_read] if known.any() else columns_read
+    both = NamedColumns(labelled, readable), NamedColumns(columns_read, readable)
+    encoded = _encoded(*both, first_row, settings, out) if readable else None
     if encoded is not None and known.any():
         usual = np.isfinite(_usual(targets))
         part = Encoded(encoded.features[usual], encoded.missing[usual], encoded.encoding)
@@ -247,7 +250,7 @@ def check(
         # Rows of one group are alike, in whatever order they come.
         if groups is None:
             out += _groups(read, _usual(targets)) or _order(encoded, _usual(targets), label)
-    columns = _columns(names, read, refused, encoded)
+    columns = _columns(names, read, refused, encoded, known if known.any() else ~known)
     order = sorted(out, key=lambda one: (not one.stops, _KINDS.index(one.kind)))
     wanted = 0 if encoded is None else len(encoded.encoding.lengthscales)
     seconds = _seconds(int(known.sum()), wanted)
@@ -342,13 +345,16 @@ def _readable(
 
 
 def _encoded(
-    table: Any, first_row: int, settings: dict[str, Any], out: list[Suspicion]
+    labelled: Any, table: Any, first_row: int, settings: dict[str, Any], out: list[Suspicion]
 ) -> Encoded | None:
-    """The table encoded as in a fit; warnings and errors become findings."""
+    """The table encoded as in a fit to labelled rows; its warnings and errors become findings."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            encoded = TableEncoding.learn(table, first_row, **settings).encode(table, first_row)
+            encoding = TableEncoding.learn(labelled, first_row, **settings)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                encoded = encoding.encode(table, first_row)
         except InvalidInputError as error:
             out.append(Suspicion("columns", _sentence(str(error)), stops=True))
             return None
@@ -547,13 +553,17 @@ def _is_sorted(values: np.ndarray) -> bool:
 
 
 def _columns(
-    names: Iterable[str], read: dict[str, Values], refused: set[str], encoded: Encoded | None
+    names: Iterable[str],
+    read: dict[str, Values],
+    refused: set[str],
+    encoded: Encoded | None,
+    labelled: np.ndarray,
 ) -> list[CheckedColumn]:
     known = {} if encoded is None else {one.name: one for one in encoded.encoding.columns}
     out = []
     for name in names:
         values = read.get(name)
-        missing = 0 if values is None else int(values.missing.sum())
+        missing = 0 if values is None else int(values.missing[labelled].sum())
         looks = "" if values is None else _looks(values)
         if name in known:
             one = known[name]

@@ -8,12 +8,11 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
-from sklearn.utils import _safe_indexing
 
 from sharpgp._validation import as_numpy, as_target
 from sharpgp.calibration.predictors.base import FittedModel, calibrated_of
 from sharpgp.data.encoding import Encoded
-from sharpgp.data.inputs import encode_rows, plain, read_targets
+from sharpgp.data.inputs import encode_rows, plain, read_targets, take_rows
 from sharpgp.data.inputs import feature_names as names_of_features
 from sharpgp.data.suspicions import repeated_rows
 from sharpgp.diagnostics.chance import Floats
@@ -188,7 +187,7 @@ def _take(part: Any, kept: NDArray[np.int64]) -> Any:
     """Some rows of an array or a table."""
     if isinstance(part, Rows):
         return part[torch.as_tensor(kept, device=part.X.device)]
-    return _safe_indexing(plain(part), kept)
+    return take_rows(part, kept)
 
 
 def _groups(groups: Any, n: int) -> NDArray[Any] | None:

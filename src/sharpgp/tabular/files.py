@@ -3,11 +3,13 @@
 Rows are counted from 1 in messages, without the header.
 """
 
+import io
 import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from csv import reader
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path, PurePath
@@ -18,7 +20,7 @@ from sharpgp._files import replacing
 from sharpgp._validation import nearest
 from sharpgp.data.texts import MISSING
 from sharpgp.exceptions import InvalidInputError, warn
-from sharpgp.tabular.layout import FALLBACK, Layout, Reading
+from sharpgp.tabular.layout import FALLBACK, Layout, Reading, is_row, left_out
 
 #: Rows held in memory at a time.
 ROWS = 10_000
@@ -28,6 +30,8 @@ MAX_ROWS_FITTED = 100_000
 AS_GUESSED = Reading()
 # Bytes of a CSV file that are read at a time; its types are those of the first ones.
 _BLOCK_BYTES = 2**26
+# Bytes at the end of a CSV file in which notes and totals are looked for.
+_END_BYTES = 2**16
 # Excel's truth values in English, German, French, Spanish, Italian and Dutch.
 _TRUE = ["1", "true", "True", "TRUE", "WAHR", "VRAI", "VERDADERO", "VERO", "WAAR"]
 _FALSE = ["0", "false", "False", "FALSE", "FALSCH", "FAUX", "FALSO", "ONWAAR"]
@@ -185,11 +189,12 @@ def places_of(given: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) 
 
 @dataclass(frozen=True)
 class CSVFile:
-    """The text of a CSV file as Arrow batches."""
+    """The text of a CSV file, or the ``text`` of a sheet, as Arrow batches."""
 
     place: Place
     layout: Layout
     missing: Sequence[str]
+    text: bytes | None = None
 
     def schema(self, types: Mapping[str, Any]) -> Any:
         """Types of the columns, from the beginning of the file.
@@ -210,44 +215,29 @@ class CSVFile:
     def batches(self, types: Mapping[str, Any], most: int) -> Iterator[Any]:
         """The columns named in ``types``, as batches of at most ``most`` rows.
 
-        Lines at the end that are too short are left out, with a warning.
+        Lines at the end that hold no row are left out, with a warning.
         """
-        wrong: list[Any] = []
-        done = self.layout.skip + 1
-        with self._opened(types, wrong) as reader:
+        ended: list[str] = []
+        with self._opened(types, ended) as reader:
             for block in reader:
-                done += block.num_rows
-                self._check_width(wrong, done)
                 plain = _plain_text(block)
                 yield from (plain.slice(k, most) for k in range(0, plain.num_rows, most))
-            self._check_width(wrong, done)
-        if wrong:
-            told = f"without {len(wrong)} line(s) at its end that are too short"
+        for told in left_out(ended):
             warn(f"{self.place}: read {told}", UserWarning)
 
     @contextmanager
-    def _opened(self, types: Mapping[str, Any], wrong: list[Any]) -> Iterator[Any]:
-        """Arrow's reader, for all columns unless some are named.
-
-        ``wrong`` gets the rows with more or fewer values than the header; they are left out.
-        """
+    def _opened(self, types: Mapping[str, Any], ended: list[str]) -> Iterator[Any]:
+        """Arrow's reader, for all columns unless some are named; ``ended`` as of :class:`_Rows`."""
         from pyarrow import csv, transcoding_input_stream
 
         layout = self.layout
-
-        def leave_out(row: Any) -> str:
-            wrong.append(row)
-            return "skip"
-
         reading = csv.ReadOptions(
             use_threads=False,  # Arrow's errors name the row only on one thread
             skip_rows=layout.skip + 1,
             column_names=layout.names,
             block_size=_BLOCK_BYTES,
         )
-        parsing = csv.ParseOptions(
-            delimiter=layout.delimiter, newlines_in_values=True, invalid_row_handler=leave_out
-        )
+        parsing = csv.ParseOptions(delimiter=layout.delimiter, newlines_in_values=True)
         # Without a hint, numbers with possible thousands separators stay text: the user is asked.
         usual = "." if layout.delimiter == "," else ","
         converting = csv.ConvertOptions(
@@ -259,20 +249,55 @@ class CSVFile:
             include_columns=list(types),
             column_types={name: kind for name, kind in types.items() if kind is not None},
         )
-        with plain_errors(self.place, layout), self.place.stream() as stream:
+        stream = self.place.stream() if self.text is None else io.BytesIO(self.text)
+        with plain_errors(self.place, layout), stream:
             if layout.encoding not in ("utf-8", "utf-8-sig"):
                 stream = transcoding_input_stream(stream, layout.encoding, "utf-8")
-            yield csv.open_csv(stream, reading, parsing, converting)
+            yield csv.open_csv(_Rows(stream, layout, ended), reading, parsing, converting)
 
-    def _check_width(self, wrong: Sequence[Any], done: int) -> None:
-        """Raise for a row with too many values, or with too few and others below it."""
-        for k, row in enumerate(wrong):
-            wanted, found, number = row.expected_columns, row.actual_columns, row.number
-            if found > wanted or number <= done + k:
-                row_number = number - self.layout.skip - 1
-                raise InvalidInputError(
-                    f"expected {wanted} values, found {found} in row {row_number}"
-                )
+
+class _Rows(io.RawIOBase):
+    """A stream of UTF-8 that ends with its last row.
+
+    ``ended`` gets the lines below it: notes, totals, and what was cut short.
+    """
+
+    def __init__(self, stream: Any, layout: Layout, ended: list[str]) -> None:
+        self._stream, self._layout, self._ended = stream, layout, ended
+        # Bytes that were read and not yet given; whether these are all there are.
+        self._held, self._whole, self._open = b"", True, True
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        """The next bytes; those at the end are looked at first."""
+        while self._open and len(self._held) < size + _END_BYTES:
+            block = self._stream.read(size)
+            self._held, self._open = self._held + block, bool(block)
+            if not block:
+                self._cut()
+        given, self._held, self._whole = self._held[:size], self._held[size:], False
+        return given
+
+    def _cut(self) -> None:
+        """Leave out lines that hold no row."""
+        start = max(0, len(self._held) - _END_BYTES)
+        lines = self._held[start:].splitlines(keepends=True)
+        # The first line may be the end of another one.
+        first = self._layout.skip + 1 if self._whole and not start else 1
+        while len(lines) > first:
+            text = lines[-1].decode("utf-8", "replace").strip()
+            is_end_of_value = text.count('"') % 2
+            if is_end_of_value or (text and self._is_row(text, b"".join(lines[:-1]))):
+                break
+            self._ended += [text] if text else []
+            lines.pop()
+        self._held = self._held[:start] + b"".join(lines)
+
+    def _is_row(self, text: str, above: bytes) -> bool:
+        cells = next(reader([text], delimiter=self._layout.delimiter, skipinitialspace=True))
+        return is_row(cells, len(self._layout.names), above.decode("utf-8", "replace"))
 
 
 def _plain_text(table: Any) -> Any:
@@ -380,9 +405,13 @@ def _reason(text: str, layout: Layout | None) -> str:
     if value and layout is not None:
         row = re.search(r"Row #(\d+)", first)
         where = f" in row {int(row[1]) - layout.skip - 1}" if row else ""
-        wanted = {"double": "numbers", "timestamp[us]": "dates as in training"}
+        wanted = {"double": "numbers", "bool": "true or false"}
         name, expected = layout.names[int(value[1])], wanted.get(value[2], value[2])
         return f"column {name!r}: expected {expected}, found {value[3]!r}{where}"
+    width = re.search(r"Row #(\d+): Expected (\d+) columns, got (\d+)", first)
+    if width and layout is not None:
+        number = int(width[1]) - layout.skip - 1
+        return f"expected {width[2]} values, found {width[3]} in row {number}"
     if "Could not skip initial" in first:
         return "expected a header and rows, found none"
     if "invalid UTF8" in first or "codec can't decode" in first:

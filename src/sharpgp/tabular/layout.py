@@ -4,18 +4,16 @@ Anything not given is guessed where that is safe, from the bytes and the first r
 """
 
 import csv
-import datetime
 import io
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 from zipfile import BadZipFile
 
-import numpy as np
-
 from sharpgp._extras import need
+from sharpgp.data.texts import MISSING
 from sharpgp.exceptions import InvalidInputError, warn
 
 # Bytes to guess from.
@@ -138,13 +136,11 @@ class Layout:
         return cls(encoding, delimiter, decimal, lines[place], tuple(names), tuple(told))
 
 
-def read_sheet(stream: Any, missing: Collection[str], reading: Reading) -> tuple[Any, Layout]:
-    """A sheet of an Excel file as a table, and how it was read.
+def read_sheet(stream: Any, reading: Reading) -> tuple[bytes, Layout, list[str]]:
+    """A sheet of an Excel file as the text of a CSV file, its layout, and columns that hold text.
 
-    Columns of numbers stay numbers, dates stay dates; anything else becomes text.
+    Numbers in a column of text are written as the texts are.
     """
-    import pyarrow as pa
-
     sheets, rows = _cells(stream, reading.sheet)
     others = f"; other sheets: {', '.join(sheets[1:])}" if len(sheets) > 1 else ""
     is_first = reading.sheet is None and others
@@ -152,12 +148,25 @@ def read_sheet(stream: Any, missing: Collection[str], reading: Reading) -> tuple
     if not rows:
         raise InvalidInputError(f"expected a header, found an empty sheet{use}")
     told = [f"from its first sheet, as with sheet={sheets[0]!r}{others}"] if is_first else []
-    layout = Layout.of_rows(range(len(rows)), rows, reading, told)
-    body = [[_value(cell, missing) for cell in row] for row in rows[layout.skip + 1 :]]
+    layout = Layout.of_rows(range(len(rows)), rows, reading, told, "utf-8", ",")
+    body = rows[layout.skip + 1 :]
     if not body:
         raise InvalidInputError(f"expected rows, found only a header{use}")
-    columns = [_array(cells, layout.decimal) for cells in zip(*body, strict=True)]
-    return pa.table(columns, names=layout.names), layout
+
+    def text(cell: Any) -> Any:
+        if not isinstance(cell, float):
+            return cell.strip() if isinstance(cell, str) else cell
+        return int(cell) if cell % 1 == 0 else str(cell).replace(".", layout.decimal or ".")
+
+    with io.StringIO() as out:
+        csv.writer(out).writerows([text(cell) for cell in row] for row in rows)
+        content = out.getvalue().encode()
+    columns = zip(layout.names, zip(*body, strict=True), strict=True)
+    return content, layout, [name for name, cells in columns if any(map(_is_text, cells))]
+
+
+def _is_text(cell: Any) -> bool:
+    return isinstance(cell, str) and cell.strip() not in MISSING
 
 
 def _cells(stream: Any, wanted: str | None) -> tuple[list[str], list[list[Any]]]:
@@ -183,28 +192,6 @@ def _cells(stream: Any, wanted: str | None) -> tuple[list[str], list[list[Any]]]
     return names, [row + [None] * (width - len(row)) for row in rows]
 
 
-def _value(cell: Any, missing: Collection[str]) -> Any:
-    """A cell, or None if its text marks a missing one; whole numbers have no decimal point."""
-    text = f"{cell:g}" if isinstance(cell, float) else str(cell).strip()
-    return None if text in missing else cell
-
-
-def _array(cells: Sequence[Any], decimal: str | None) -> Any:
-    """Booleans, numbers, dates, or else text; numbers get the decimal mark of the other texts."""
-    import pyarrow as pa
-
-    kinds = {type(cell) for cell in cells if cell is not None}
-    if kinds <= {int, float}:
-        return pa.array(cells, pa.float64() if kinds else pa.null())
-    if kinds in ({bool}, {datetime.datetime}):
-        return pa.array(cells)
-
-    def text(cell: Any) -> str:
-        return str(cell).replace(".", decimal or ".") if isinstance(cell, float) else str(cell)
-
-    return pa.array([None if cell is None else text(cell) for cell in cells])
-
-
 def header_of(rows: Sequence[Sequence[Any]]) -> int:
     """Index of the header: the first row as long as most rows, below titles that fill few cells.
 
@@ -225,41 +212,22 @@ def check_distinct(names: Sequence[str]) -> None:
     """Raise if two columns have the same name."""
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise InvalidInputError(f"expected distinct names, found {twice!r} twice")
+        raise InvalidInputError(
+            f"expected distinct names, found {twice!r} twice; rename one in the header"
+        )
 
 
 def tidied(path: str, table: Any, names: Sequence[str], told: Sequence[str]) -> Any:
-    """A table without anything that is not data, and one warning of how it was read.
+    """A table without columns that are not data, and one warning of how it was read.
 
-    Left out: rows at the end with a single text, columns with neither name nor values, and an
-    unnamed first column that numbers the rows, as pandas writes it.  ``names`` are those of all
-    columns of the file.  Columns of numbers are whole if all their values are.
+    Left out: columns with neither name nor values, and an unnamed first column that numbers the
+    rows, as pandas writes it.  ``names`` are those of all columns of the file.  Columns of numbers
+    are whole if all their values are.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
 
     said = list(told)
-    # A lone text is a note; a lone number is a value in a row with gaps.
-    filled, texts = np.zeros(len(table), dtype=int), []
-    for column in table.columns:
-        there = pc.is_valid(column).to_numpy()
-        filled += there if pa.types.is_string(column.type) else 2 * there
-        if pa.types.is_string(column.type):
-            texts.append(column)
-    end, notes, totals = len(table), 0, 0
-    while end and table.num_columns > 2:
-        if filled[end - 1] <= 1:
-            notes += int(filled[end - 1])
-        elif any(_TOTAL.fullmatch(str(column[end - 1]).strip()) for column in texts):
-            totals += 1
-        else:
-            break
-        end -= 1
-    if notes:
-        said.append(f"without {notes} row(s) at its end with no more than a text")
-    if totals:
-        said.append(f"without {totals} row(s) of totals at its end")
-    table = table.slice(0, end)
     for name in table.column_names:
         column, k = table[name], names.index(name)
         whole = _as_whole(column)
@@ -267,7 +235,7 @@ def tidied(path: str, table: Any, names: Sequence[str], told: Sequence[str]) -> 
             table = table.set_column(table.column_names.index(name), name, whole)
         if name not in (f"column {k + 1}", f"Unnamed: {k}"):
             continue
-        if column.null_count == end:
+        if column.null_count == len(table):
             table = table.drop_columns(name)
         elif k == 0 and whole is not None and pc.count_distinct(whole).as_py() == len(whole):
             table = table.drop_columns(name)
@@ -277,6 +245,32 @@ def tidied(path: str, table: Any, names: Sequence[str], told: Sequence[str]) -> 
     if said:
         warn(f"{path}: read {'; '.join(said)}", UserWarning)
     return table
+
+
+def is_row(cells: Sequence[Any], width: int, above: Container[str] = ()) -> bool:
+    """Whether the last cells of a file are a row: neither too few, nor a note, nor totals.
+
+    A word such as "Total" that also stands ``above`` is a value like any other.
+
+    Examples
+    --------
+    >>> note, totals = ["Source: survey", "", ""], ["Total", "7", "9.5"]
+    >>> is_row(["a", "1", "2"], 3), is_row(note, 3), is_row(totals, 3), is_row(["a", "1"], 3)
+    (True, False, False, False)
+    """
+    texts = [str(cell).strip() for cell in cells if cell is not None]
+    filled = [text for text in texts if text not in MISSING]
+    if len(cells) != width or not filled or width < 3:
+        return len(cells) > width or bool(filled and len(cells) == width)
+    is_note = len(filled) == 1 and re.search(r"[^\W\d_]{2}", filled[0])
+    return not is_note and not any(_TOTAL.fullmatch(one) and one not in above for one in filled)
+
+
+def left_out(lines: Sequence[str]) -> list[str]:
+    """What to tell of lines at the end that hold no row."""
+    example = next((repr(line) for line in lines if re.search(r"\w", line)), "")
+    more = f", such as {example:.60}" if example else ""
+    return [f"without {len(lines)} line(s) at its end that hold no row{more}"] if lines else []
 
 
 def _as_whole(column: Any) -> Any:

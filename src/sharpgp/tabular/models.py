@@ -25,7 +25,7 @@ from sharpgp.tabular.cluster import visitors
 from sharpgp.tabular.files import AS_GUESSED, MAX_ROWS_FITTED, naming
 from sharpgp.tabular.layout import Reading
 from sharpgp.tabular.sample import Draw, Memory, drawn
-from sharpgp.tabular.sources import Source, check_columns
+from sharpgp.tabular.sources import Source
 
 if TYPE_CHECKING:
     from sharpgp.estimator import SharpGPRegressor
@@ -59,6 +59,7 @@ def fit_files(
     *,
     drop: Iterable[str] = (),
     groups: str | None = None,
+    time: str | None = None,
     missing: Sequence[str] = (),
     reading: Reading = AS_GUESSED,
     memory: float | str | None = None,
@@ -85,6 +86,8 @@ def fit_files(
     drop : names of columns that are not used
     groups : str, optional
         Name of a column that says which rows belong together; it is not a feature.
+    time : str, optional
+        Name of a column of dates or numbers, by which rows are sorted.
     missing : sequence of str
         Texts that mark a missing value in CSV and Excel files, such as ``"?"`` or ``"-999"``,
         besides empty ones and ``NA``; later files of this model are read in the same way.
@@ -125,7 +128,7 @@ def fit_files(
 
     where: dict[str, Any] = {"engine": engine, "address": address, "workers": workers}
     how: dict[str, Any] = {"memory": memory, "rows": rows, "work": work, **where}
-    how |= {"drop": drop, "groups": groups, "missing": missing, "reading": reading}
+    how |= {"drop": drop, "groups": groups, "time": time, "missing": missing, "reading": reading}
     with show_progress(model.verbose):
         seed = seed_of(model.random_state) or 0
         return fit_rows(training_rows(source, target, seed=seed, **how), model)
@@ -137,12 +140,12 @@ def fit_rows(rows: Labelled, model: SharpGPRegressor) -> SavedModel:
 
     with number_rows(rows.numbers):
         model = model.fit(rows.X, rows.y, groups=rows.groups)
-    return SavedModel(model, rows.target, rows.seen)
+    return SavedModel(model, rows.target, rows.seen, rows.by_groups, rows.by_time)
 
 
 @dataclass(frozen=True)
 class SavedModel:
-    """A fitted model, and the name of its target, if it is known.
+    """A fitted model, and the names of its target and of the columns of groups and time, if known.
 
     A model fitted on an array takes the columns of a table in order, as numbers.  ``rows``: number
     of rows in the files, if the model was just fitted to them or to a sample.
@@ -151,6 +154,8 @@ class SavedModel:
     model: SharpGPRegressor
     target: str | None = None
     rows: int | None = None
+    groups: str | None = None
+    time: str | None = None
 
     @property
     def encoding(self) -> TableEncoding | None:
@@ -166,23 +171,38 @@ class SavedModel:
         """Save all of it in one file."""
         from sharpgp import persistence
 
-        persistence.save(self.model, path, target=self.target)
+        names = {"groups": self.groups, "time": self.time}
+        persistence.save(self.model, path, target=self.target, **names)
 
-    def encoding_for(
-        self, given: Any, unused: Iterable[str] = (), reading: Reading = AS_GUESSED
-    ) -> TableEncoding:
-        """The encoding for a file; raise if it lacks a column."""
-        if self.encoding is None:
-            found = Source.from_data(given, reading=reading).names
-            names = [name for name in found if name not in set(unused)]
-            if len(names) != self.model.n_features_in_:
-                raise InvalidInputError(
-                    f"{given}: expected {self.model.n_features_in_} columns, as many as the model "
-                    f"has features, found {len(names)}"
-                )
-            return TableEncoding(tuple(Column(name) for name in names))
-        check_columns(given, self.encoding.names, reading)
-        return self.encoding
+    def open(
+        self,
+        given: Any,
+        reading: Reading = AS_GUESSED,
+        beside: Iterable[str] = (),
+    ) -> tuple[Source, TableEncoding]:
+        """A file whose columns are read as those of the fit, and how they become features.
+
+        Raise if it lacks a column of the model, or one ``beside`` these.
+        """
+        columns = self.encoding.columns if self.encoding else ()
+        wanted = dict.fromkeys(beside) | {one.name: _csv_type(one) for one in columns}
+        types = dict.fromkeys(name for name in (self.groups, self.time) if name) | wanted
+        source = Source.from_data(given, (), self.missing, reading, types)
+        source.require(wanted)
+        if self.encoding is not None:
+            return source, self.encoding
+        names = [name for name in source.names if name not in {*beside}]
+        if len(names) != self.model.n_features_in_:
+            raise InvalidInputError(
+                f"{given}: expected {self.model.n_features_in_} columns, as many as the model "
+                f"has features, found {len(names)}"
+            )
+        return source, TableEncoding(tuple(Column(name) for name in names))
+
+    def groups_of(self, source: Source, asked: str | None) -> str | None:
+        """The column of groups: the one asked for, or that of the fit; None for ``"none"``."""
+        found = asked or (self.groups if self.groups in source.names else None)
+        return None if found == "none" else found
 
     def read(
         self,
@@ -190,17 +210,31 @@ class SavedModel:
         *,
         target: str | None = None,
         groups: str | None = None,
+        time: str | None = None,
+        by: str | None = None,
         reading: Reading = AS_GUESSED,
     ) -> Labelled:
-        """A whole labelled file, without rows that lack a target."""
+        """A whole labelled file, without rows that lack a target; ``by`` names classes of rows.
+
+        Groups and time are by default those of the fit, where the file has these columns.
+        """
         target = target or self.target
-        encoding = self.encoding_for(path, [name for name in (target, groups) if name], reading)
-        table, decimal = read_whole(path, self.missing, reading)
+        asked = (target, None if groups == "none" else groups, time, by)
+        source, encoding = self.open(path, reading, [name for name in asked if name])
+        groups = self.groups_of(source, groups)
+        time = time or (self.time if self.time in source.names else None)
+        beside = [name for name in (target, groups, time, by) if name]
+        table = source.table(list(dict.fromkeys([*encoding.names, *beside])))
         with naming(path):
+            decimal = source.layout.decimal if source.layout else None
             y, kept = labelled(table, target or "target", self.missing, decimal)
+            if time is not None:
+                kept, y = (part[_order(table, time, kept)] for part in (kept, y))
             found = table.take(kept)
-            X, together = as_fitted(self.model, encoding, found, 1), groups_in(found, groups)
-        return Labelled(X, y, target or "", together, (kept + 1).tolist(), len(table))
+            X = as_fitted(self.model, encoding, found, 1, reading)
+            together, classes = (groups_in(found, name) for name in (groups, by))
+        numbers = (kept + 1).tolist()
+        return Labelled(X, y, target or "", together, numbers, len(table), classes=classes)
 
 
 def load_model(path: str | os.PathLike[str], *, device: Any = "auto") -> SavedModel:
@@ -213,7 +247,7 @@ def load_model(path: str | os.PathLike[str], *, device: Any = "auto") -> SavedMo
         raise SavedModelError(
             f"cannot load {path}: expected a SharpGPRegressor, found {type(model).__name__}"
         )
-    saved = SavedModel(model, target)
+    saved = SavedModel(model, target, None, content.get("groups"), content.get("time"))
     if saved.encoding and "missing" in content:  # files of earlier versions
         model.encoding_ = replace(saved.encoding, marks=tuple(map(str, content["missing"])))
     return saved
@@ -226,7 +260,8 @@ class Labelled(NamedTuple):
     """Rows as a model takes them, their targets [n], the target's name, groups [n] if any.
 
     ``numbers`` [n]: positions of the rows in their file, from 1 without the header, or other names
-    of rows.  ``seen``: number of rows that they were drawn from.
+    of rows.  ``seen``: number of rows that they were drawn from.  ``classes`` [n] are those by
+    which a report counts, ``by_groups`` and ``by_time`` columns of groups and time.
     """
 
     X: Any
@@ -235,26 +270,9 @@ class Labelled(NamedTuple):
     groups: list[str] | None
     numbers: Sequence[Any]
     seen: int
-
-    def in_order(self, time: str) -> Labelled:
-        """The same rows, sorted by a column of dates or numbers."""
-        encoding: TableEncoding = self.X.encoding
-        require_columns([time], encoding.names)
-        place = encoding.names.index(time)
-        kind = encoding.columns[place].kind
-        if kind not in ("date", "number"):
-            raise InvalidInputError(
-                f"time: expected a column of dates or numbers, found {time!r} of kind {kind}"
-            )
-        if lacking := np.flatnonzero(self.X.missing[:, place]).tolist():
-            raise InvalidInputError(
-                f"time: expected a value in every row, found none in {len(lacking)} rows of "
-                f"{time!r}, such as row {self.numbers[lacking[0]]}"
-            )
-        order = self.X.features[:, encoding.places[time][0]].argsort(kind="stable")
-        numbers = [self.numbers[k] for k in order]
-        groups = self.groups and [self.groups[k] for k in order]
-        return self._replace(X=self.X[order], y=self.y[order], groups=groups, numbers=numbers)
+    classes: list[str] | None = None
+    by_groups: str | None = None
+    by_time: str | None = None
 
 
 def training_rows(
@@ -263,6 +281,7 @@ def training_rows(
     *,
     drop: Iterable[str] = (),
     groups: str | None = None,
+    time: str | None = None,
     missing: Sequence[str] = (),
     reading: Reading = AS_GUESSED,
     memory: float | str | None = None,
@@ -309,11 +328,15 @@ def training_rows(
             for name in features.column_names:  # errors in rows without a target name their row
                 texts.learn(name, texts.without(values_of(features, name), missing), 1, **how)
             y, kept = labelled(table, target, missing, decimal, called)
+        with naming(name_of_one, called):
+            if time is not None:
+                order = _order(table, time, kept, reading.dates)
+                kept, y = kept[order], y[order]
         features, called = features.take(kept), [called[k] for k in kept]
         with naming(name_of_one, called):
             X = TableEncoding.learn(features, 1, marks=missing, **how).encode(features, 1)
         labels = labels and [labels[k] for k in kept]
-        return Labelled(X, y, target, labels, called, sample.seen)
+        return Labelled(X, y, target, labels, called, sample.seen, None, groups, time)
 
     found = encoded()
     room = limit.rows(len(found.X.encoding.features))
@@ -350,11 +373,22 @@ def features_among(
 
 
 def as_fitted(
-    model: Any, encoding: TableEncoding, table: Any, first_row: int
+    model: Any, encoding: TableEncoding, table: Any, first_row: int, reading: Reading = AS_GUESSED
 ) -> Encoded | np.ndarray:
     """Rows of an Arrow table as the model takes them."""
-    rows = encoding.encode(table, first_row)
+    rows = encoding.encode(table, first_row, decimal=reading.decimal, dates=reading.dates)
     return rows if hasattr(model, "encoding_") else rows.features
+
+
+def _csv_type(column: Column) -> Any:
+    """Type that a column of a CSV file is read as; text for numbers or dates written as text."""
+    import pyarrow as pa
+
+    # Dates are read as in training: with a zone or without, as the file has them.
+    if column.written is None and column.kind == "date":
+        return None
+    types = {"number": pa.float64(), "boolean": pa.bool_()}
+    return pa.string() if column.written else types.get(column.kind, pa.string())
 
 
 def labelled(
@@ -397,6 +431,24 @@ def labelled(
         )
     kept = np.flatnonzero(~values.missing)
     return values.data[kept], kept
+
+
+def _order(table: Any, time: str, rows: np.ndarray, dates: str | None = None) -> np.ndarray:
+    """Order of these rows of a table by a column of dates or numbers."""
+    require_columns([time], table.column_names)
+    values = values_of(table, time)
+    written = texts.learn(time, values, 1, dates=dates)
+    values = written.read(time, values, 1) if written else values
+    if values.holds not in ("date", "number"):
+        raise InvalidInputError(
+            f"time: expected a column of dates or numbers, found {time!r} of kind {values.holds}"
+        )
+    if lacking := np.flatnonzero(values.missing[rows]).tolist():
+        raise InvalidInputError(
+            f"time: expected a value in every row of {time!r}, found none in row "
+            f"{rows[lacking[0]] + 1}"
+        )
+    return np.asarray(values.data[rows].argsort(kind="stable"))
 
 
 def groups_in(table: Any, name: str | None) -> list[str] | None:

@@ -6,7 +6,7 @@ import math
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
@@ -22,10 +22,9 @@ from sharpgp.tabular.cluster import visitors
 from sharpgp.tabular.files import AS_GUESSED, ROWS, format_of, naming, rows_in, writing
 from sharpgp.tabular.layout import Reading
 from sharpgp.tabular.models import as_fitted, groups_in, load_model
-from sharpgp.tabular.sources import Source, Unit, check_columns
+from sharpgp.tabular.sources import Source, Unit
 
 if TYPE_CHECKING:
-    from sharpgp.data.column import Column
     from sharpgp.estimator import SharpGPRegressor
     from sharpgp.selection import Selection
     from sharpgp.tabular.models import SavedModel
@@ -45,7 +44,7 @@ class Request:
         Columns of the input to copy.
     groups : str, optional
         Column that says to which group a row belongs: known groups are answered from what is
-        known of them.
+        known of them.  By default that of the fit, where the file has it; ``"none"`` for none.
     confidence : float, optional
         Of tolerance intervals and limits, see :meth:`SharpGPRegressor.predict_interval`.
     """
@@ -67,22 +66,14 @@ class Request:
     @property
     def used(self) -> list[str]:
         """Columns of the input that are copied or name groups."""
-        return list(dict.fromkeys([*self.keep, *([self.groups] if self.groups else [])]))
+        groups = [] if self.groups in (None, "none") else [self.groups]
+        return list(dict.fromkeys([*self.keep, *groups]))
 
     @property
     def names(self) -> list[str]:
         """Names of the predicted columns."""
         ends = [f"{end}_{100 * c:.10g}" for c in self.coverages for end in ("lower", "upper")]
         return ["mean", *ends, *(f"quantile_{level:.10g}" for level in self.quantiles)]
-
-    def check_names(self, source: str | os.PathLike[str], reading: Reading = AS_GUESSED) -> None:
-        """Raise unless a file has the columns to copy, and none of them is predicted."""
-        check_columns(source, self.used, reading)
-        both = sorted(set(self.keep) & set(self.names))
-        if both:
-            raise InvalidInputError(
-                f"keep: expected names other than {both[0]!r}, which is predicted"
-            )
 
 
 def predict_file(
@@ -103,15 +94,15 @@ def predict_file(
     engine ``"ray"`` or ``"dask"``, ``workers`` processes of a cluster predict the batches that this
     process reads; see :func:`~sharpgp.tabular.fit_files` for ``address``.
     """
-    request.check_names(source, reading)
-    encoding = saved.encoding_for(source, (), reading)
-    types = dict.fromkeys(request.used) | {one.name: csv_type(one) for one in encoding.columns}
-    files = Source.from_data(source, (), saved.missing, reading, types)
-    units = _batches(files, list(types))
+    files, encoding = saved.open(source, reading, request.used)
+    request = replace(request, groups=saved.groups_of(files, request.groups))
+    if both := sorted(set(request.keep) & set(request.names)):
+        raise InvalidInputError(f"keep: expected names other than {both[0]!r}, which is predicted")
+    units = _batches(files, list(dict.fromkeys([*request.used, *encoding.names])))
     if engine == "local":
-        visit, workers = _Predict(saved.model, encoding, request), 1
+        visit, workers = _Predict(saved.model, encoding, request, reading), 1
     else:
-        visit = _Predict(_bytes_of(saved), encoding, request)
+        visit = _Predict(_bytes_of(saved), encoding, request, reading)
     rows, decimals = 0, None
     if format_of(out) == "csv":
         decimals = _decimals(saved.model)
@@ -145,16 +136,11 @@ def select_file(
     """
     import pyarrow as pa
 
-    check_columns(source, keep, reading)
-    encoding = saved.encoding_for(source, (), reading)
-    types = dict.fromkeys(keep) | {one.name: csv_type(one) for one in encoding.columns}
-    files = Source.from_data(source, (), saved.missing, reading, types)
-    parts = [unit.rows for unit in _batches(files, list(types))]
-    if not parts:
-        raise InvalidInputError(f"{source}: expected rows, found only a header")
-    (rows,) = pa.Table.from_batches(parts).combine_chunks().to_batches()
+    files, encoding = saved.open(source, reading, keep)
+    table = files.table(list(dict.fromkeys([*keep, *encoding.names])))
+    (rows,) = table.combine_chunks().to_batches()
     with naming(source):
-        X: Any = as_fitted(saved.model, encoding, rows, 1)
+        X: Any = as_fitted(saved.model, encoding, rows, 1, reading)
         found = saved.model.select(X, **limits)
     kept = rows.take(pa.array(found.rows))
     share = pa.array(found.share_wrong[found.rows])
@@ -172,6 +158,7 @@ class _Predict:
     model: SharpGPRegressor | bytes
     encoding: TableEncoding
     request: Request
+    reading: Reading
 
     def __call__(self, unit: Unit) -> Any:
         """An Arrow table with the kept columns of a unit, a batch in memory, and predicted ones."""
@@ -179,7 +166,7 @@ class _Predict:
 
         model = _loaded(self.model) if isinstance(self.model, bytes) else self.model
         batch, asked = unit.rows, self.request
-        X: Any = as_fitted(model, self.encoding, batch, unit.first + 1)
+        X: Any = as_fitted(model, self.encoding, batch, unit.first + 1, self.reading)
         groups = groups_in(batch, asked.groups)
         parts = [model.predict(X, groups=groups)[:, None]]
         how: dict[str, Any] = {"groups": groups, "confidence": asked.confidence}
@@ -215,17 +202,6 @@ def _batches(files: Source, names: Sequence[str]) -> Iterator[Unit]:
     for batch in files.batches(names, ROWS):
         yield Unit(str(files), 0, first, batch)
         first += batch.num_rows
-
-
-def csv_type(column: Column) -> Any:
-    """Type that a column of a CSV file is read as; text for numbers or dates written as text."""
-    import pyarrow as pa
-
-    # Dates are read as in training: with a zone or without, as the file has them.
-    if column.written is None and column.kind == "date":
-        return None
-    types = {"number": pa.float64(), "boolean": pa.bool_()}
-    return pa.string() if column.written else types.get(column.kind, pa.string())
 
 
 def _bytes_of(saved: SavedModel) -> bytes:

@@ -15,7 +15,6 @@ from types import MappingProxyType
 from typing import Any
 
 from sharpgp.data.encoding import require_columns
-from sharpgp.data.texts import MISSING
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.tabular.files import (
     AS_GUESSED,
@@ -119,11 +118,16 @@ class Source:
         for unit in self.units:
             yield from unit.batches(names, most)
 
-    def table(self) -> Any:
-        """All rows as an Arrow table."""
+    def require(self, names: Iterable[str]) -> None:
+        """Raise unless there are columns of these names."""
+        with naming(self):
+            require_columns(names, self.names)
+
+    def table(self, names: Sequence[str] = ()) -> Any:
+        """All rows as an Arrow table, with all columns or these."""
         import pyarrow as pa
 
-        batches = list(self.batches(self.names, ROWS))
+        batches = list(self.batches(names or self.names, ROWS))
         if not any(batch.num_rows for batch in batches):
             raise InvalidInputError(f"{self}: expected rows, found only a header")
         return self.tidied(pa.Table.from_batches(batches))
@@ -133,13 +137,6 @@ class Source:
         if self.layout is None:
             return table
         return tidied(str(self), table, self.names, self.layout.told)
-
-
-def check_columns(given: Any, wanted: Iterable[str], reading: Reading = AS_GUESSED) -> None:
-    """Raise unless there are columns of these names."""
-    found = Source.from_data(given, reading=reading).names
-    with naming(given):
-        require_columns(wanted, found)
 
 
 def joined_dask() -> Any:
@@ -216,15 +213,16 @@ def _of_files(
             if form == "parquet":
                 schema, parts = _of_parquet(place)
                 check_distinct(sorted(schema.names))
-            elif form == "excel":
-                with place.stream() as stream:
-                    table, layout = read_sheet(stream, [*MISSING, *missing], reading)
-                schema, parts = table.schema, [(0, partial(_of_frame, table))]
             else:
+                of_sheet: dict[str, Any] = {}
                 with place.stream() as stream:
-                    layout = Layout.detect(stream, reading)
-                file = CSVFile(place, layout, missing)
-                schema, parts = file.schema(types), [(0, file.batches)]
+                    if form == "excel":
+                        text, layout, names = read_sheet(stream, reading)
+                        of_sheet = dict.fromkeys(names, pa.string())
+                    else:
+                        text, layout = None, Layout.detect(stream, reading)
+                file = CSVFile(place, layout, missing, text)
+                schema, parts = file.schema({**of_sheet, **types}), [(0, file.batches)]
         for name in place.keys:
             schema = schema.append(pa.field(name, kinds[name]))
         return schema, parts, layout
