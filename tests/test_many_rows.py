@@ -136,7 +136,7 @@ def test_a_policy_prints_what_there_is():
     assert "inducing" not in shown
     assert "exact_rows" not in str(Policy())
     sparse = Policy.choose(99, 8, approximation=Sparse(30))
-    assert "<th>inducing</th><td>30</td>" in sparse._repr_html_()
+    assert ">30</td>" in sparse._repr_html_()
 
 
 def test_more_rows_than_a_policy_scores_are_scored_in_part():

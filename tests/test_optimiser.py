@@ -292,7 +292,7 @@ def test_repr_says_how_it_goes():
     loop.remaining(0.1)
     assert "runs: 2, failed: 1, pending: 1, best: 2.5 at {'x':" in repr(loop)
     assert "100.0% for more than 0.1 after 2 runs" in loop._repr_html_()
-    assert "<th>best</th>" in loop._repr_html_()
+    assert ">best</td>" in loop._repr_html_()
     arrays = Optimiser(BOX)
     arrays.tell([0.25, 1.0], 3.0)
     assert "inputs: x0 -1 to 1; x1 0 to 2" in repr(arrays)

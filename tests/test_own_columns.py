@@ -101,7 +101,7 @@ def test_reports_without_a_test_set(model, tmp_path):
     report = model.calibration_report(coverage=0.8)
     assert report["coverage_80"] == pytest.approx(0.8, abs=0.03)
     assert "80 % width" in str(report)
-    assert "<td>80 % width</td>" in report._repr_html_()
+    assert ">80 % width</td>" in report._repr_html_()
     found = diagnose(model)
     assert found.out_of_fold
     assert [column.name for column in found.columns] == ["dose_mg", "sex", "seen", "smoker"]
@@ -159,7 +159,18 @@ def test_a_summary_speaks_of_columns_in_their_units(model):
     )
     assert other.columns["constant"] == "not used"
     assert "150 training rows, calibration loo" in str(found)
-    assert "<pre>" in found._repr_html_()
+    shown = found._repr_html_()
+    assert shown.count("<table") == 3  # columns, pool, report
+    assert ">dose_mg</td>" in shown
+
+
+def test_notebooks_show_rows_columns_coverage_and_pool(model):
+    shown = model._repr_mimebundle_()["text/html"]
+    for cell in ("training rows", "150", "loo, 150 rows", "90 % intervals cover", "rbf"):
+        assert f">{cell}</td>" in shown
+    X, y = draw(40, 0)
+    two = SharpGPRegressor(base="rbf", calibration="loo", random_state=0).fit(X, np.c_[y, -y])
+    assert two._repr_mimebundle_()["text/html"].count(">rbf 1.00</td>") == 2
 
 
 def test_what_users_hold_says_what_it_is(model):

@@ -27,6 +27,38 @@ def test_the_control_of_diabetes_comes_out_as_published():
     assert published_rows.check_control(case) < 1e-9
 
 
+@pytest.mark.parametrize(
+    "case",
+    [case for case in published_rows.read_cases() if case.d and case.control],
+    ids=lambda case: case.rows,
+)
+def test_a_function_has_the_published_mean_and_deviation(case):
+    assert published_rows.check_control(case) < 1e-9
+
+
+def test_every_function_has_a_control_and_four_settings_for_each_size():
+    functions = [case for case in published_rows.read_cases() if case.table == "functions"]
+    assert len(functions) == 36
+    assert {case.rows for case in functions} == {case.rows for case in functions if case.control}
+    assert all(set(case.methods) >= {"GP+", "TabPFN-2.5"} for case in functions)
+
+
+def test_scores_of_functions_are_in_deviations_of_the_test_targets():
+    class Constant:
+        def predict(self, X):
+            return np.zeros(len(X))
+
+        def predict_interval(self, X, coverage):
+            return np.tile([-2.0, 2.0], (len(X), 1))
+
+    y = np.array([-1.0, 1.0, -1.0, 1.0])
+    parts = (np.zeros((2, 1)), np.zeros(2), np.zeros((4, 1)), 10 * y)
+    found = published_rows.PROTOCOLS["functions"].judge(Constant(), parts)
+    assert found["rrmse"] == pytest.approx(1)
+    assert found["coverage_95"] == 0
+    assert found["score_95"] == pytest.approx((4 + 40 * 8) / 10)
+
+
 def test_other_rows_are_refused():
     case = next(case for case in published_rows.read_cases() if case.name == "diabetes")
     other = replace(case, control=tuple(1.00001 * value for value in case.control))
@@ -34,9 +66,11 @@ def test_other_rows_are_refused():
         published_rows.check_control(other)
 
 
-def test_folds_leave_out_a_sixth_of_the_rows_each_and_none_twice():
+def test_folds_leave_out_a_sixth_of_the_rows_each_and_none_twice(monkeypatch):
     X, y = np.arange(20.0)[:, None], np.arange(20.0)
-    parts = [published_rows.PROTOCOLS["folds"](X, y, 20, k) for k in range(6)]
+    monkeypatch.setattr(published_rows, "load_rows", lambda name, home: (X, y))
+    draw = published_rows.PROTOCOLS["folds"].parts
+    parts = [draw({"rows": "small"}, k, None) for k in range(6)]
     assert sorted(np.concatenate([part[3] for part in parts])) == list(y)
     assert all(not set(part[1]) & set(part[3]) for part in parts)
 

@@ -20,7 +20,12 @@ from sharpgp._stored import ABSENT, Maybe, NumPyArray, Of, Several, stored
 from sharpgp._validation import as_coverage, as_float, as_numpy
 from sharpgp.data.encoding import TableEncoding
 from sharpgp.data.inputs import encode_rows, feature_names, plain, read_features, read_targets
-from sharpgp.exceptions import CalibrationWarning, InvalidInputError, SavedModelError
+from sharpgp.exceptions import (
+    CalibrationWarning,
+    InvalidInputError,
+    SavedModelError,
+    SeveralOutputsError,
+)
 from sharpgp.names import ApproximationName, BaseName, CalibrationName, Effort
 
 if TYPE_CHECKING:
@@ -32,6 +37,7 @@ if TYPE_CHECKING:
     from sharpgp.calibration.recalibrator import Recalibrator
     from sharpgp.decisions import Decisions
     from sharpgp.distribution import PredictiveDistribution
+    from sharpgp.explanations import Explanation, Parts
     from sharpgp.gp.posterior import Posterior, TrainingResult
     from sharpgp.metrics.report import CalibrationReport
     from sharpgp.models.pool import BaseTable
@@ -42,7 +48,6 @@ if TYPE_CHECKING:
     from sharpgp.rows import Rows
     from sharpgp.selection import Selection
     from sharpgp.summary import Summary
-    from sharpgp.width_parts import WidthParts
 
 T = TypeVar("T")
 PlotKind = Literal[
@@ -678,18 +683,22 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         self._check_one_output()
         return self.answer(X, lambda model, X: population_mean(model, X, **settings))
 
-    def explain_width(self, X: ArrayLike, coverage: float = 0.95) -> WidthParts:
-        """How much each column adds to the width of each interval: parts (n, d) that sum to it.
+    def explain(self, X: ArrayLike, coverage: float = 0.95) -> Explanation:
+        """What each column adds to mean and width of each row: parts (n, d) that sum to them.
 
-        See :func:`sharpgp.width_parts.explain_widths`; ``explain_width(X).plot(row)`` draws them.
+        See :func:`sharpgp.explanations.explain`; ``explain(X).plot(row)`` draws a row.
         """
-        from sharpgp.width_parts import explain_widths
+        from sharpgp.explanations import explain
 
         self._check_one_output()
         with warnings.catch_warnings():
             # Mixed rows may lie far from all data; here that is expected.
             warnings.simplefilter("ignore", CalibrationWarning)
-            return explain_widths(self, X, as_coverage(coverage)[0][0])
+            return explain(self, X, as_coverage(coverage)[0][0])
+
+    def explain_width(self, X: ArrayLike, coverage: float = 0.95) -> Parts:
+        """What each column adds to the width of each interval; see :meth:`explain`."""
+        return self.explain(X, coverage).width
 
     def summary(self) -> Summary:
         """Rows and columns used and dropped, pool, lengthscales by column, held-out metrics.
@@ -802,7 +811,7 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         check_is_fitted(self)
         if hasattr(self, "outputs_"):
             n = len(self.outputs_)
-            raise InvalidInputError(
+            raise SeveralOutputsError(
                 f"expected a model of one output, found {n}; use one of outputs_"
             )
 
@@ -889,10 +898,12 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         check_restored(self)
 
     def _repr_mimebundle_(self, **settings: Any) -> dict[str, str]:
-        """The diagram of scikit-learn, and what a fitted model promises."""
+        """The diagram of scikit-learn, and what a fitted model knows and promises."""
         found: dict[str, str] = super()._repr_mimebundle_(**settings)
-        if "text/html" in found and hasattr(self, "calibrated_"):
-            found["text/html"] += self.promise()._repr_html_()
+        if "text/html" in found and hasattr(self, "calibration_"):
+            from sharpgp.summary import display
+
+            found["text/html"] += display(self)
         return found
 
     def __sklearn_tags__(self) -> Tags:

@@ -12,6 +12,10 @@ class InvalidInputError(SharpGPError, ValueError):
     """The data or an argument cannot be used; the message says what was expected and found."""
 
 
+class SeveralOutputsError(InvalidInputError, AttributeError):
+    """A model of several outputs was asked for what only one output has; ``hasattr`` is False."""
+
+
 class NumericalError(SharpGPError, ArithmeticError):
     """A factorisation or a training run failed after every retry."""
 

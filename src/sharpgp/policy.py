@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from sharpgp._stored import Maybe, Several, stored
+from sharpgp._table import as_html
 from sharpgp._validation import as_count, check_choice
 from sharpgp.exceptions import InvalidInputError
 
@@ -222,8 +223,7 @@ class Policy:
         return "\n".join(f"{name:14}{text:>21}" for name, text in self._values().items())
 
     def _repr_html_(self) -> str:
-        rows = (f"<tr><th>{name}</th><td>{text}</td></tr>" for name, text in self._values().items())
-        return f"<table>{''.join(rows)}</table>"
+        return as_html(list(self._values().items()), text=2, head=False)
 
 
 def _text(value: Any) -> str:

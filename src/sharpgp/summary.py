@@ -1,16 +1,18 @@
 """Summary of a fit: columns, models, lengthscales in units, held-out metrics."""
 
 from dataclasses import dataclass
-from html import escape
 from typing import Any
 
 import numpy as np
 
+from sharpgp._table import as_html, as_text
 from sharpgp._validation import as_numpy
 from sharpgp.data.inputs import feature_names
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.metrics import CalibrationReport
 from sharpgp.models.pool import BaseTable
+
+_OF_REPORT = "On these rows, each predicted by fits without it"
 
 
 @dataclass(frozen=True)
@@ -40,25 +42,55 @@ class Summary:
     report: CalibrationReport | None
 
     def __str__(self) -> str:
-        names = [*self.columns, *(name for name in self.lengthscales if name not in self.columns)]
-        wide = max(len("column"), *map(len, names))
-        kind = max(len("holds"), *map(len, self.columns.values()))
-        lines = [f"{'column':{wide}}  {'holds':{kind}}  lengthscale"]
-        for name in names:
-            length = self.lengthscales.get(name)
-            shown = "" if length is None else f"{length:.4g}"
-            lines.append(f"{name:{wide}}  {self.columns.get(name, ''):{kind}}  {shown}".rstrip())
-        parts = [f"{self.n_rows:,} training rows, calibration {self.calibration}"]
-        parts += ["\n".join(lines), str(self.members)]
+        parts = [self._head, as_text(self._rows(), text=3), str(self.members)]
         if self.report is not None:
-            parts.append(f"On these rows, each predicted by fits without it:\n{self.report}")
+            parts.append(f"{_OF_REPORT}:\n{self.report}")
         return "\n\n".join(parts)
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
         """The same, for notebooks."""
-        return f"<pre>{escape(str(self))}</pre>"
+        tables = [as_html(self._rows(), text=2, caption=self._head), self.members._repr_html_()]
+        if self.report is not None:
+            tables.append(as_html(self.report.rows, caption=_OF_REPORT))
+        return "".join(tables)
+
+    @property
+    def _head(self) -> str:
+        return f"{self.n_rows:,} training rows, calibration {self.calibration}"
+
+    def _rows(self) -> list[tuple[str, str, str]]:
+        names = [*self.columns, *(name for name in self.lengthscales if name not in self.columns)]
+        lengths = {name: f"{length:.4g}" for name, length in self.lengthscales.items()}
+        rows = [(name, self.columns.get(name, ""), lengths.get(name, "")) for name in names]
+        return [("column", "holds", "lengthscale"), *rows]
+
+
+def display(model: Any) -> str:
+    """What a fitted estimator shows in notebooks: rows, columns, coverage and pool."""
+    if hasattr(model, "outputs_"):
+        rows = [("output", "training rows", "calibration", "pool")]
+        for k, one in enumerate(model.outputs_):
+            pool = ", ".join(f"{member.name} {member.weight:.2f}" for member in one.base_)
+            rows.append((str(k), f"{one.calibrated_.n_train:,}", one.calibration_, pool))
+        return as_html(rows, text=4)
+    promised = model.promise()
+    line = promised.lines[0]
+    coverage = "no statement"
+    if line.coverage is not None:
+        coverage = f"{'at least' if line.theorem else 'about'} {100 * line.coverage:.0f} %"
+    facts = {
+        "training rows": f"{model.calibrated_.n_train:,}",
+        "columns": f"{len(_columns(model)):,}",
+        "calibration": f"{model.calibration_}, {line.units:,} {line.counted}",
+        f"{100 * promised.coverage:g} % intervals cover": f"{coverage} of {line.population}",
+    }
+    if line.theorem:
+        facts["theorem"] = line.theorem
+    if doubtful := [one.name for one in promised.premises if one.doubtful]:
+        facts["in doubt"] = ", ".join(doubtful)
+    return as_html(list(facts.items()), text=2, head=False) + model.base_._repr_html_()
 
 
 def summarise(model: Any) -> Summary:
@@ -78,11 +110,7 @@ def summarise(model: Any) -> Summary:
     True
     """
     encoding = getattr(model, "encoding_", None)
-    names = feature_names(model) or [f"x{j}" for j in range(model.n_features_in_)]
-    columns = dict.fromkeys(names, "number")
-    if encoding is not None:
-        columns = {one.name: ", ".join([one.kind, *one.seasons]) for one in encoding.columns}
-        columns |= dict.fromkeys(encoding.unused, "not used")
+    columns = _columns(model)
     try:
         view = model.calibrated_.at_own_points()
         report = view.calibration_report(view.X_own, view.y_own)
@@ -92,10 +120,20 @@ def summarise(model: Any) -> Summary:
         model.calibrated_.n_train,
         model.calibration_,
         columns,
-        _lengthscales(model.calibrated_.gp, names, encoding),
+        _lengthscales(model.calibrated_.gp, list(columns), encoding),
         model.base_,
         report,
     )
+
+
+def _columns(model: Any) -> dict[str, str]:
+    """What each column holds, or that it is not used."""
+    encoding = getattr(model, "encoding_", None)
+    if encoding is None:
+        names = feature_names(model) or [f"x{j}" for j in range(model.n_features_in_)]
+        return dict.fromkeys(names, "number")
+    used = {one.name: ", ".join([one.kind, *one.seasons]) for one in encoding.columns}
+    return used | dict.fromkeys(encoding.unused, "not used")
 
 
 def _lengthscales(gp: Any, names: list[str], encoding: Any) -> dict[str, float]:

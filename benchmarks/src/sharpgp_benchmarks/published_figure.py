@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from sharpgp.plots.style import BLUE, GREY, INK, ORANGE, plain
-from sharpgp_benchmarks.published_rows import OURS, ratios
+from sharpgp_benchmarks.published_rows import OURS, ratios, score_of
 
 
 def published_figure(found: pd.DataFrame, titles: Mapping[str, str]) -> Figure:
@@ -43,12 +43,19 @@ def published_figure(found: pd.DataFrame, titles: Mapping[str, str]) -> Figure:
             colours = [BLUE if ratio < 1 else ORANGE for ratio in rows["ratio"]]
             ax.scatter(rows["ratio"], np.full(len(rows), k), s=16, c=colours, alpha=0.65, lw=0)
             ax.plot(2 * [rows["ratio"].median()], [k - 0.32, k + 0.32], color=INK, lw=1.6)
-            cover = f"{100 * rows['coverage_90'].mean():.0f} %"
-            ax.text(1.02, k, cover, transform=ax.get_yaxis_transform(), va="center", fontsize=8)
-        ours = 100 * found[(found["table"] == table) & (found["method"] == OURS)]["coverage_90"]
-        title = f"{titles.get(table, table)} (sharpgp covers {ours.mean():.0f} % at 90 %)"
+            if "coverage_90" in rows:
+                cover = f"{100 * rows['coverage_90'].mean():.0f} %"
+                ax.text(1.02, k, cover, transform=ax.get_yaxis_transform(), va="center", fontsize=8)
+        score = score_of(found[found["table"] == table])
+        share = "90" if score == "crps" else "95"
+        ours = found[(found["table"] == table) & (found["method"] == OURS)]
+        covers = 100 * ours[f"coverage_{share}"].mean()
+        title = f"{titles.get(table, table)} (sharpgp covers {covers:.0f} % at {share} %)"
         plain(ax, title=title)
-        ax.text(1.02, -0.9, "covers", transform=ax.get_yaxis_transform(), fontsize=8, color=GREY)
+        if score == "crps":
+            ax.text(
+                1.02, -0.9, "covers", transform=ax.get_yaxis_transform(), fontsize=8, color=GREY
+            )
         ax.axvline(1, color=GREY, lw=0.8)
         ax.set_yticks(range(len(order)), order, fontsize=9, color=INK)
         ax.set_ylim(len(order) - 0.4, -0.6)
@@ -57,8 +64,9 @@ def published_figure(found: pd.DataFrame, titles: Mapping[str, str]) -> Figure:
         ax.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
         ax.minorticks_off()
         ax.set_xlim(min(0.28, 0.95 * part["ratio"].min()), max(1.5, 1.05 * part["ratio"].max()))
+    what = "CRPS" if score_of(found) == "crps" else "95 % interval score"
     panels[-1].set_xlabel(
-        "CRPS of sharpgp relative to the method's; a dot per data set, a bar at the median",
+        f"{what} of sharpgp relative to the method's; a dot per data set, a bar at the median",
         fontsize=9,
         color=INK,
     )

@@ -13,6 +13,10 @@ is compared: then rows and splits are the published ones.  Protocols:
 ``folds`` (repository silaskoemen/diffgbm)
     Five folds of six; the sixth, on which their hyperparameters were tuned, only trains.  Control:
     CRPS of the training targets, fold by fold.
+``functions`` (arXiv 2608.13793)
+    Test functions in 4 to 80 dimensions, see :mod:`sharpgp_benchmarks.published_functions`; medians
+    over ten training sets.  Control: mean of the first one, and deviation of the test targets,
+    where they are printed.
 """
 
 import json
@@ -31,7 +35,7 @@ from sharpgp import SharpGPRegressor, metrics
 from sharpgp._extras import need
 from sharpgp._validation import check_choice
 from sharpgp.exceptions import InvalidInputError, SharpGPError
-from sharpgp_benchmarks import datasets
+from sharpgp_benchmarks import datasets, published_functions
 from sharpgp_benchmarks.catalogue import common_datasets
 from sharpgp_benchmarks.store import Store
 from sharpgp_benchmarks.task import Outcome, Task
@@ -41,7 +45,8 @@ ENVIRONMENT_VARIABLE = "SHARPGP_PUBLISHED"
 #: Relative distance from a published control that rounding explains: six digits.
 TOLERANCE = 5e-7
 OURS = "sharpgp"
-COLUMNS = ["table", "dataset", "n", "method", "crps", "coverage_90", "width_90", "splits"]
+KEYS = ["table", "dataset", "n", "method"]
+COLUMNS = [*KEYS, "crps", "coverage_90", "width_90", "splits"]
 GRID = 200
 
 
@@ -57,12 +62,17 @@ class Case:
     n: int
     control: tuple[float, ...]
     methods: Mapping[str, Mapping[str, float]]
+    d: int = 0
+    noise: float = 0.0
 
     def splits(self) -> range:
-        """Seeds or folds that the figures are means of."""
-        if self.protocol == "folds":
-            return range(1, 6)
-        return range(50 if self.n == 50 else 5)
+        """Seeds, folds or training sets that the figures are means or medians of."""
+        return PROTOCOLS[self.protocol].splits(self.n)
+
+    def settings(self) -> dict[str, Any]:
+        """What decides on the rows of a split."""
+        drawn = {"d": self.d, "noise": self.noise} if self.d else {}
+        return {"protocol": self.protocol, "rows": self.rows, "n": self.n} | drawn
 
 
 def read_cases(folder: Path | None = None) -> list[Case]:
@@ -177,7 +187,7 @@ def save_rows(folder: Path, data_home: str | None = None) -> list[Path]:
     """Write the tables that can be had into a folder, for a machine without a network."""
     folder.mkdir(parents=True, exist_ok=True)
     written = []
-    for name in dict.fromkeys(case.rows for case in read_cases()):
+    for name in dict.fromkeys(case.rows for case in read_cases() if not case.d):
         if name in READERS:
             frame = READERS[name]()
         else:
@@ -191,18 +201,48 @@ def save_rows(folder: Path, data_home: str | None = None) -> list[Path]:
 # --- protocols ----------------------------------------------------------------------------------
 
 Parts = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+Settings = Mapping[str, Any]
 
 
-def _subsample(X: np.ndarray, y: np.ndarray, n: int, split: int) -> Parts:
-    """Training features and targets, test features and targets of a split."""
+@dataclass(frozen=True)
+class Protocol:
+    """How rows are drawn and answers judged.
+
+    Attributes
+    ----------
+    parts : callable
+        Training features and targets, test features and targets, by settings, split and folder.
+    control : callable
+        Values that have to come out as published, from the parts of all splits.
+    judge : callable
+        Figures by name, from a fitted model and the parts.
+    splits : callable
+        Splits by number of rows.
+    figures : tuple of str
+        Names; methods are compared by the first.
+    average : callable
+        Over the splits.
+    """
+
+    parts: Callable[[Settings, int, str | None], Parts]
+    control: Callable[[list[Parts]], np.ndarray]
+    judge: Callable[[SharpGPRegressor, Parts], dict[str, float]]
+    splits: Callable[[int], range]
+    figures: tuple[str, ...]
+    average: Callable[[Sequence[float]], Any] = np.mean
+
+
+def _subsample(settings: Settings, split: int, data_home: str | None) -> Parts:
     from sklearn.model_selection import train_test_split
 
+    (X, y), n = load_rows(settings["rows"], data_home), settings["n"]
     chosen = np.random.RandomState(42).permutation(len(y))[:n]
     parts = train_test_split(X[chosen], y[chosen], test_size=0.25, random_state=split)
     return parts[0], parts[2], parts[1], parts[3]
 
 
-def _fold(X: np.ndarray, y: np.ndarray, n: int, split: int) -> Parts:
+def _fold(settings: Settings, split: int, data_home: str | None) -> Parts:
+    X, y = load_rows(settings["rows"], data_home)
     order = np.random.default_rng(0).permutation(len(y))
     fold = np.empty(len(y), dtype=int)
     fold[np.random.default_rng(0).permutation(len(y))] = np.arange(len(y)) % 6
@@ -259,23 +299,77 @@ def climatological_crps(y: np.ndarray, y_new: np.ndarray) -> float:
     return float(np.mean([np.abs(ordered - value).mean() for value in y_new]) - pairs)
 
 
-PROTOCOLS: dict[str, Callable[[np.ndarray, np.ndarray, int, int], Parts]] = {
-    "subsamples": _subsample,
-    "folds": _fold,
+def _intervals(model: SharpGPRegressor, parts: Parts, coverage: float) -> dict[str, float]:
+    lower, upper = model.predict_interval(parts[2], coverage).T
+    share = f"{100 * coverage:.0f}"
+    return {
+        f"coverage_{share}": metrics.interval_coverage(parts[3], lower, upper),
+        f"width_{share}": metrics.interval_width(lower, upper),
+        f"score_{share}": metrics.interval_score(parts[3], lower, upper, coverage),
+    }
+
+
+def _by_grid(model: SharpGPRegressor, parts: Parts) -> dict[str, float]:
+    _, y, X_new, y_new = parts
+    law, grid = model.predict_dist(X_new), _grid(y)
+    F = np.column_stack([law.cdf(np.full(len(y_new), t)) for t in grid])
+    return {"crps": grid_crps(F, grid, y_new)} | _intervals(model, parts, 0.9)
+
+
+def _by_law(model: SharpGPRegressor, parts: Parts) -> dict[str, float]:
+    crps = float(np.mean(model.predict_dist(parts[2]).crps(parts[3])))
+    return {"crps": crps} | _intervals(model, parts, 0.9)
+
+
+def _by_deviation(model: SharpGPRegressor, parts: Parts) -> dict[str, float]:
+    """Errors and interval scores in units of the test targets' deviation."""
+    found, deviation = _intervals(model, parts, 0.95), float(parts[3].std())
+    missed = np.sqrt(np.mean((model.predict(parts[2]) - parts[3]) ** 2))
+    scaled = {name: found[name] / deviation for name in ("score_95", "width_95")}
+    return found | scaled | {"rrmse": float(missed) / deviation}
+
+
+PROTOCOLS = {
+    "subsamples": Protocol(
+        _subsample,
+        lambda parts: np.array([np.mean([linear_model_crps(*one) for one in parts])]),
+        _by_grid,
+        lambda n: range(50 if n == 50 else 5),
+        ("crps", "coverage_90", "width_90"),
+    ),
+    "folds": Protocol(
+        _fold,
+        lambda parts: np.array([climatological_crps(one[1], one[3]) for one in parts]),
+        _by_law,
+        lambda n: range(1, 6),
+        ("crps", "coverage_90", "width_90"),
+    ),
+    "functions": Protocol(
+        published_functions.draw,
+        published_functions.control,
+        _by_deviation,
+        lambda n: range(published_functions.RUNS),
+        ("score_95", "coverage_95", "rrmse"),
+        np.median,
+    ),
 }
 
 
 def control_values(case: Case, data_home: str | None = None) -> np.ndarray:
-    """The control as it comes out on these rows: one value, or one for each fold."""
-    X, y = load_rows(case.rows, data_home)
-    parts = [PROTOCOLS[case.protocol](X, y, case.n, split) for split in case.splits()]
-    if case.protocol == "folds":
-        return np.array([climatological_crps(part[1], part[3]) for part in parts])
-    return np.array([np.mean([linear_model_crps(*part) for part in parts])])
+    """The control as it comes out on these rows."""
+    protocol = PROTOCOLS[case.protocol]
+    return protocol.control(
+        [protocol.parts(case.settings(), split, data_home) for split in case.splits()]
+    )
 
 
 def check_control(case: Case, data_home: str | None = None) -> float:
-    """Largest relative distance from the published control; an error beyond six digits."""
+    """Largest relative distance from the published control; an error beyond six digits.
+
+    Zero where none is printed.
+    """
+    if not case.control:
+        return 0.0
     found, printed = control_values(case, data_home), np.array(case.control)
     off = float(np.max(np.abs(found / printed - 1)))
     if off > TOLERANCE:
@@ -297,7 +391,7 @@ def plan(cases: Sequence[Case], most_splits: int | None = None) -> list[Task]:
             case.name,
             OURS,
             split,
-            {"table": case.table, "protocol": case.protocol, "rows": case.rows, "n": case.n},
+            {"table": case.table} | case.settings(),
         )
         for case in sorted(cases, key=lambda case: case.n)
         for split in case.splits()[:most_splits]
@@ -306,28 +400,14 @@ def plan(cases: Sequence[Case], most_splits: int | None = None) -> list[Task]:
 
 def run_task(task: Task, context: Mapping[str, Any]) -> Outcome:
     """Fit the default to the training rows of a split, and judge it as the protocol does."""
-    settings = task.settings
-    X, y = load_rows(settings["rows"], context.get("data_home"))
-    split = PROTOCOLS[settings["protocol"]]
-    X, y, X_new, y_new = split(X, y, settings["n"], task.seed)
+    protocol = PROTOCOLS[task.settings["protocol"]]
+    parts = protocol.parts(task.settings, task.seed, context.get("data_home"))
     start = time.perf_counter()
     model = SharpGPRegressor(random_state=task.seed, device=context.get("device") or "cpu")
-    model.fit(X, y)
-    lower, upper = model.predict_interval(X_new, 0.9).T
-    law = model.predict_dist(X_new)
-    if settings["protocol"] == "folds":
-        crps = float(np.mean(law.crps(y_new)))
-    else:
-        grid = _grid(y)
-        F = np.column_stack([law.cdf(np.full(len(y_new), t)) for t in grid])
-        crps = grid_crps(F, grid, y_new)
-    found = {
-        "crps": crps,
-        "coverage_90": metrics.interval_coverage(y_new, lower, upper),
-        "width_90": metrics.interval_width(lower, upper),
-        "seconds": time.perf_counter() - start,
-    }
-    return Outcome(found, {"n_train": len(y), "n_train_available": len(y), "n_test": len(y_new)})
+    model.fit(*parts[:2])
+    found = protocol.judge(model, parts) | {"seconds": time.perf_counter() - start}
+    n, new = len(parts[1]), len(parts[3])
+    return Outcome(found, {"n_train": n, "n_train_available": n, "n_test": new})
 
 
 # --- tables and figure --------------------------------------------------------------------------
@@ -341,36 +421,44 @@ def collect(folder: Path, cases: Sequence[Case]) -> pd.DataFrame:
         if task.experiment == "published" and result.status == "ok":
             key = (task.settings["table"], task.dataset, task.settings["n"])
             ours.setdefault(key, []).append(result.metrics)
-    rows = []
+    rows: list[dict[str, Any]] = []
     for case in cases:
         key = (case.table, case.name, case.n)
         if key not in ours:
             continue
-        figures = ("crps", "coverage_90", "width_90")
-        mean = {name: np.mean([one[name] for one in ours[key]]) for name in figures}
-        rows.append([*key, OURS, *mean.values(), len(ours[key])])
-        rows += [
-            [*key, name, *(theirs[figure] for figure in figures), len(case.splits())]
-            for name, theirs in case.methods.items()
-        ]
-    return pd.DataFrame(rows, columns=COLUMNS)
+        protocol = PROTOCOLS[case.protocol]
+        named = dict(zip(KEYS, [*key, OURS], strict=True))
+        figures = {
+            name: protocol.average([one[name] for one in ours[key]]) for name in protocol.figures
+        }
+        rows.append(named | figures | {"splits": len(ours[key])})
+        splits = len(case.splits())
+        for name, theirs in case.methods.items():
+            rows.append(named | {"method": name} | dict(theirs) | {"splits": splits})
+    found = pd.DataFrame(rows, columns=None if rows else COLUMNS)
+    return found[[name for name in found if name != "splits"] + ["splits"]]
 
 
 def read_results(path: Path, cases: Sequence[Case]) -> pd.DataFrame:
     """The rows of :func:`collect`, from a folder of results or from a file of them."""
     found = pd.read_csv(path) if path.is_file() else collect(path, cases)
-    if found.empty or list(found.columns) != COLUMNS:
+    if found.empty or list(found.columns[: len(KEYS)]) != KEYS:
         raise InvalidInputError(f"{path}: expected results of sharpgp bench published, found none")
     return found
 
 
+def score_of(found: pd.DataFrame) -> str:
+    """Name of the figure by which the methods of a table are compared."""
+    return "crps" if "crps" in found and found["crps"].notna().any() else "score_95"
+
+
 def ratios(found: pd.DataFrame) -> pd.DataFrame:
-    """CRPS of ours relative to each method's, with both coverages, for every case."""
-    keys = COLUMNS[:3]
+    """Score of ours relative to each method's, with both coverages, for every case of a table."""
+    keys, score = KEYS[:3], score_of(found)
     ours = found[found["method"] == OURS]
     theirs = found[found["method"] != OURS]
     both = theirs.merge(ours, on=keys, suffixes=("", "_ours"))
-    both["ratio"] = both["crps_ours"] / both["crps"]
+    both["ratio"] = both[f"{score}_ours"] / both[score]
     return both
 
 
@@ -378,24 +466,31 @@ def render(found: pd.DataFrame) -> str:
     """A line for each case, and what they have in common."""
     out = []
     for table, part in found.groupby("table"):
-        each = ratios(part)
-        keys = ["dataset", "n"]
+        each, score = ratios(part), score_of(part)
+        share = "90" if score == "crps" else "95"
+        coverage = f"coverage_{share}"
+        keys = KEYS[1:3]
         wide = each.pivot_table(index=keys, columns="method", values="ratio", sort=False)
         ours = part[part["method"] == OURS].set_index(keys)
-        shown = ours[["crps", "coverage_90", "splits"]].join(wide)
-        out.append(f"{table}: CRPS of ours, its 90 % coverage, and ours relative to each method's")
+        shown = ours[[score, coverage, "splits"]].join(wide)
+        what = "CRPS" if score == "crps" else "95 % interval score"
+        out.append(
+            f"{table}: {what} of ours, its {share} % coverage, and ours relative to each method's"
+        )
         formats: dict[str, Any] = dict.fromkeys(wide.columns, "{:.3f}".format)
-        formats |= {"crps": "{:.4g}".format, "coverage_90": "{:.1%}".format}
+        formats |= {score: "{:.4g}".format, coverage: "{:.1%}".format}
         out.append(shown.reset_index().to_string(index=False, formatters=formats))
-        out += [f"  {line}" for line in summary_lines(each)] + [""]
+        out += [f"  {line}" for line in summary_lines(each, coverage)] + [""]
     return "\n".join(out)
 
 
-def summary_lines(each: pd.DataFrame) -> Iterator[str]:
+def summary_lines(each: pd.DataFrame, coverage: str) -> Iterator[str]:
     """Median ratio to each method over the cases, and mean coverages."""
     for method, part in each.groupby("method"):
-        yield (
-            f"{method}: median ratio {part['ratio'].median():.3f}, lower CRPS on "
-            f"{(part['ratio'] < 1).sum()} of {len(part)}; 90 % intervals cover "
-            f"{part['coverage_90_ours'].mean():.1%}, theirs {part['coverage_90'].mean():.1%}"
+        line = (
+            f"{method}: median ratio {part['ratio'].median():.3f}, lower on "
+            f"{(part['ratio'] < 1).sum()} of {len(part)}; {coverage[-2:]} % intervals cover "
+            f"{part[f'{coverage}_ours'].mean():.1%}"
         )
+        theirs = part[coverage].mean() if coverage in part else np.nan
+        yield line if np.isnan(theirs) else f"{line}, theirs {theirs:.1%}"

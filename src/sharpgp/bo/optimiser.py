@@ -4,7 +4,6 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from html import escape
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ from botorch.utils.multi_objective.pareto import is_non_dominated
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from sharpgp._table import as_html
 from sharpgp._validation import as_count, as_level, check_choice, nearest
 from sharpgp.bo.acquisition import (
     CalibratedLogExpectedImprovement,
@@ -808,8 +808,8 @@ class Optimiser:
         return f"<Optimiser: {', '.join(f'{k}: {v}' for k, v in self._facts().items())}>"
 
     def _repr_html_(self) -> str:
-        rows = (f"<tr><th>{k}</th><td>{escape(str(v))}</td></tr>" for k, v in self._facts().items())
-        return f"<table><caption>Optimiser</caption>{''.join(rows)}</table>"
+        rows = [(name, str(value)) for name, value in self._facts().items()]
+        return as_html(rows, text=2, caption="Optimiser", head=False)
 
 
 #: One constraint rather than a list of them.

@@ -3,12 +3,12 @@
 import numbers
 from collections.abc import Iterable
 from dataclasses import dataclass
-from html import escape
 from typing import Any
 
 import numpy as np
 
 from sharpgp._stored import Maybe, Several, stored
+from sharpgp._table import as_html, as_text
 from sharpgp._validation import constant_columns, nearest
 from sharpgp.data import texts
 from sharpgp.data.column import Column
@@ -213,16 +213,18 @@ class TableEncoding:
 
     def _repr_html_(self) -> str:
         """The same table, for notebooks."""
-        return f"<pre>{escape(str(self))}</pre>"
+        return as_html(self._rows(), text=2)
 
     def __str__(self) -> str:
+        unused = (f"{name}: not used" for name in self.unused)
+        return "\n".join([as_text(self._rows()[: 1 + len(self.columns)], text=2), *unused])
+
+    def _rows(self) -> list[tuple[str, ...]]:
         rows = [("column", "holds", "features", "missing")]
         for column in self.columns:
             holds = ", ".join([column.kind, *column.seasons])
             rows.append((column.name, holds, str(len(column.features)), str(column.n_missing)))
-        first, second = (max(len(row[k]) for row in rows) for k in (0, 1))
-        lines = [f"{a:{first}}  {b:{second}}  {c:>8}  {d:>7}" for a, b, c, d in rows]
-        return "\n".join([*lines, *(f"{name}: not used" for name in self.unused)])
+        return [*rows, *((name, "not used", "", "") for name in self.unused)]
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from sharpgp._numbers import number
+from sharpgp._table import as_html
 from sharpgp.distribution import PredictiveDistribution
 from sharpgp.metrics import scores
 from sharpgp.metrics._checks import Floats
@@ -36,25 +38,23 @@ class CalibrationReport(dict[str, float]):
     """
 
     @property
-    def _rows(self) -> list[tuple[str, str]]:
-        """Labels and values as text."""
+    def rows(self) -> list[tuple[str, str]]:
+        """The table as text, the head first."""
         shown = (
-            f"{value:.4f}" if value == 0 or 1e-3 <= abs(value) < 1e4 else f"{value:.3g}"
+            f"{value:.4f}" if value == 0 or 1e-3 <= abs(value) < 1e4 else number(value)
             for value in self.values()
         )
-        return list(zip(map(_label, self), shown, strict=True))
+        return [("metric", "value"), *zip(map(_label, self), shown, strict=True)]
 
     def __str__(self) -> str:
-        width = max(len(label) for label, _ in self._rows) + 4
-        rows = [f"{label:<{width}}{value:>8}" for label, value in self._rows]
-        return "\n".join([f"{'metric':<{width}}{'value':>8}", *rows])
+        width = max(len(label) for label, _ in self.rows) + 4
+        return "\n".join(f"{label:<{width}}{value:>8}" for label, value in self.rows)
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
         """A table, for notebooks."""
-        rows = "".join(f"<tr><td>{label}</td><td>{value}</td></tr>" for label, value in self._rows)
-        return f"<table><tr><th>metric</th><th>value</th></tr>{rows}</table>"
+        return as_html(self.rows)
 
 
 def _label(name: str) -> str:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from sharpgp import _progress as progress
 from sharpgp._stored import Array, Several, agree, stored
+from sharpgp._table import as_html, as_text
 from sharpgp.data.folds import Split
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.posterior import Posterior
@@ -51,13 +52,17 @@ class BaseTable(tuple[Member, ...]):
         # To four digits: what makes equal weights differ is another on each machine.
         return super().__new__(cls, sorted(members, key=lambda one: -round(one.weight, 4)))
 
+    def _rows(self) -> list[tuple[str, ...]]:
+        rows = [(one.name, f"{one.weight:.2f}", f"{one.crps:.4g}") for one in self]
+        return [("model", "weight", "held-out CRPS"), *rows]
+
     def __repr__(self) -> str:
-        width = max(len("model"), *(len(one.name) for one in self))
-        head = f"{'model':{width}}  weight  held-out CRPS"
-        rows = [f"{one.name:{width}}  {one.weight:6.2f}  {one.crps:13.4g}" for one in self]
-        return "\n".join([head, *rows])
+        return as_text(self._rows())
 
     __str__ = __repr__
+
+    def _repr_html_(self) -> str:
+        return as_html(self._rows())
 
 
 @stored(

@@ -17,7 +17,7 @@ from sharpgp.plots.calibration import (
 )
 from sharpgp.plots.change import exchangeability, martingale
 from sharpgp.plots.intervals import plot_intervals_1d, toy_figure
-from sharpgp.plots.models import base, intervals, observed, plot, relevance, width_parts
+from sharpgp.plots.models import base, explanation, intervals, observed, parts, plot, relevance
 from sharpgp.plots.optimisation import (
     coverage_so_far,
     front,
@@ -41,11 +41,13 @@ __all__ = [
     "coverage_by_width",
     "coverage_so_far",
     "exchangeability",
+    "explanation",
     "front",
     "intervals",
     "martingale",
     "observed",
     "optimisation_figure",
+    "parts",
     "pit",
     "plot",
     "plot_intervals_1d",
@@ -55,6 +57,5 @@ __all__ = [
     "remaining_so_far",
     "theta_curves",
     "toy_figure",
-    "width_parts",
     "widths",
 ]

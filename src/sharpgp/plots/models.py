@@ -1,7 +1,7 @@
 """One picture of a fitted model in one line, by name."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -9,12 +9,16 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 
+from sharpgp._numbers import number
 from sharpgp._validation import check_choice
 from sharpgp.calibration.predictors.base import FittedModel
 from sharpgp.diagnostics import Diagnostics, diagnose
 from sharpgp.models.pool import Member
 from sharpgp.plots import calibration
 from sharpgp.plots.style import BLUE, DASHED, GREY, ORANGE, SHADE, plain
+
+#: Columns of an explanation that are drawn, and characters of a value in a label.
+MOST_BARS, MOST_CHARACTERS = 12, 18
 
 
 def plot(
@@ -145,34 +149,37 @@ def base(ax: Axes, members: Sequence[Member]) -> Axes:
     return plain(ax, "weight")
 
 
-class _Parts(Protocol):
-    """A :class:`sharpgp.width_parts.WidthParts`, whose module imports this one."""
-
-    @property
-    def columns(self) -> tuple[str, ...]: ...
-    @property
-    def parts(self) -> np.ndarray: ...
-    @property
-    def base(self) -> float: ...
-    @property
-    def coverage(self) -> float: ...
-    @property
-    def width(self) -> np.ndarray: ...
+def explanation(found: Any, row: int = 0, *, axes: Any = None) -> Any:
+    """Draw what each column adds to one row's mean and width, on two axes; see ``explain``."""
+    if axes is None:
+        axes = _pyplot().subplots(1, 2, figsize=(9.0, 3.6), layout="constrained")[1]
+    for one, ax in zip((found.mean, found.width), axes, strict=True):
+        parts(one, row, ax=ax, values=found.values[row])
+    return axes
 
 
-def width_parts(parts: _Parts, row: int, *, ax: Axes | None = None) -> Axes:
-    """Draw how much each column adds to one row's width; see ``explain_width``."""
+def parts(found: Any, row: int, *, ax: Axes | None = None, values: Any = None) -> Axes:
+    """Draw what each column adds to one row's mean or width; see ``explain``."""
     if ax is None:
         ax = _pyplot().subplots()[1]
-    order = np.argsort(np.abs(parts.parts[row]), kind="stable")
-    values = parts.parts[row][order]
-    colours = [ORANGE if value > 0 else BLUE for value in values]
-    ax.barh(np.arange(len(order)), values, 0.7, color=colours)
-    ax.set_yticks(np.arange(len(order)), [parts.columns[j] for j in order])
+    order = np.argsort(np.abs(found.parts[row]), kind="stable")[-MOST_BARS:]
+    shown = found.parts[row][order]
+    colours = [ORANGE if value > 0 else BLUE for value in shown]
+    ax.barh(np.arange(len(order)), shown, 0.7, color=colours)
+    names = [found.columns[j] for j in order]
+    if values is not None:
+        names = [f"{name} = {_short(values[j])}" for name, j in zip(names, order, strict=True)]
+    ax.set_yticks(np.arange(len(order)), names)
     ax.axvline(0.0, color=GREY, lw=0.8)
-    title = f"{100 * parts.coverage:g} % interval, width {parts.width[row]:.3g}"
+    title = f"{found.what}: {number(found.total[row], 3)}"
     ax.set_title(title, loc="left", fontsize=9, color=GREY)
-    return plain(ax, f"added to a typical width of {parts.base:.3g}")
+    return plain(ax, f"added to {number(found.base, 3)} of typical rows")
+
+
+def _short(value: Any) -> str:
+    """A value of the user's as a label."""
+    text = number(value) if isinstance(value, int | float) else str(value)
+    return text if len(text) <= MOST_CHARACTERS else f"{text[: MOST_CHARACTERS - 1]}…"
 
 
 _KINDS: dict[str, Callable[[Axes, Diagnostics, Any], Axes]] = {

@@ -19,12 +19,13 @@ Published = Annotated[
 
 @on_an_engine
 def published(
+    tables: Annotated[
+        str | None,
+        typer.Argument(help="tabular_models, uci, functions, with commas. Default: all."),
+    ] = None,
     out: Out = Path("published"),
     names: Annotated[
         str | None, typer.Option("--datasets", help="Names with commas. Default: all.")
-    ] = None,
-    tables: Annotated[
-        str | None, typer.Option(help="tabular_models, uci, or both. Default: both.")
     ] = None,
     rows: Annotated[
         str | None, typer.Option(help="Numbers of rows with commas. Default: all there are.")
@@ -76,9 +77,10 @@ def published(
         except SharpGPError as error:
             typer.echo(f"left out: {error}", err=True)
             continue
-        typer.echo(
-            f"control of {case.table}, {case.name}, n = {case.n}: off by {off:.0e}", err=True
-        )
+        if case.control:
+            typer.echo(
+                f"control of {case.table}, {case.name}, n = {case.n}: off by {off:.0e}", err=True
+            )
         sound.append(case)
     if not sound:
         raise InvalidInputError("published: expected the rows of a set, found none; see above")
