@@ -1,6 +1,6 @@
 """Why a prediction is high, and why its interval is wide: what each column adds to either."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from sharpgp.exceptions import MissingExtraError
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.axes import Axes
 
 Floats = NDArray[np.float64]
 #: Rows of the model's own that stand for all others.
@@ -72,7 +73,7 @@ class Parts:
     def _repr_html_(self) -> str:
         return as_html(self._rows(), caption=self.what)
 
-    def plot(self, row: int, ax: Any = None) -> Any:
+    def plot(self, row: int, ax: "Axes | None" = None) -> "Axes":
         """Draw the parts of one row, the largest on top, on given or new axes."""
         from sharpgp import plots
 
@@ -147,7 +148,7 @@ class Explanation:
     def _repr_html_(self) -> str:
         return as_html(self._rows(), caption=f"Parts of the mean and of the {self.width.what}")
 
-    def plot(self, row: int = 0, axes: Any = None) -> Any:
+    def plot(self, row: int = 0, axes: "Sequence[Axes] | None" = None) -> "Sequence[Axes]":
         """Draw the parts of one row's mean and width side by side, on two given or new axes."""
         from sharpgp import plots
 

@@ -1,7 +1,7 @@
 """One picture of a fitted model in one line, by name."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -149,16 +149,49 @@ def base(ax: Axes, members: Sequence[Member]) -> Axes:
     return plain(ax, "weight")
 
 
-def explanation(found: Any, row: int = 0, *, axes: Any = None) -> Any:
+class _Parts(Protocol):
+    """A :class:`sharpgp.explanations.Parts`, whose module imports this one."""
+
+    @property
+    def what(self) -> str: ...
+    @property
+    def columns(self) -> tuple[str, ...]: ...
+    @property
+    def parts(self) -> np.ndarray: ...
+    @property
+    def base(self) -> float: ...
+    @property
+    def total(self) -> np.ndarray: ...
+
+
+class _Explanation(Protocol):
+    """A :class:`sharpgp.explanations.Explanation`."""
+
+    @property
+    def mean(self) -> _Parts: ...
+    @property
+    def width(self) -> _Parts: ...
+    @property
+    def values(self) -> np.ndarray: ...
+
+
+def explanation(
+    found: _Explanation, row: int = 0, *, axes: Sequence[Axes] | None = None
+) -> Sequence[Axes]:
     """Draw what each column adds to one row's mean and width, on two axes; see ``explain``."""
     if axes is None:
-        axes = _pyplot().subplots(1, 2, figsize=(9.0, 3.6), layout="constrained")[1]
+        panels: Sequence[Axes] = _pyplot().subplots(1, 2, figsize=(9.0, 3.6), layout="constrained")[
+            1
+        ]
+        axes = panels
     for one, ax in zip((found.mean, found.width), axes, strict=True):
         parts(one, row, ax=ax, values=found.values[row])
     return axes
 
 
-def parts(found: Any, row: int, *, ax: Axes | None = None, values: Any = None) -> Axes:
+def parts(
+    found: _Parts, row: int, *, ax: Axes | None = None, values: Sequence[object] | None = None
+) -> Axes:
     """Draw what each column adds to one row's mean or width; see ``explain``."""
     if ax is None:
         ax = _pyplot().subplots()[1]
@@ -176,7 +209,7 @@ def parts(found: Any, row: int, *, ax: Axes | None = None, values: Any = None) -
     return plain(ax, f"added to {number(found.base, 3)} of typical rows")
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     """A value of the user's as a label."""
     text = number(value) if isinstance(value, int | float) else str(value)
     return text if len(text) <= MOST_CHARACTERS else f"{text[: MOST_CHARACTERS - 1]}…"
