@@ -172,7 +172,7 @@ def test_weights_with_groups_frames_outputs_files_and_updates(tmp_path):
     assert model.calibration_report()["coverage_95"] > 0.85
     parts = model.explain_width(table[:4])
     ends = model.predict_interval(table[:4])
-    np.testing.assert_allclose(parts.width, ends[:, 1] - ends[:, 0], rtol=1e-9)
+    np.testing.assert_allclose(parts.total, ends[:, 1] - ends[:, 0], rtol=1e-9)
     assert parts.columns == ("x", "kind")
     assert relevance(model, table).shape == (2,)
     assert list(model.summary().lengthscales) == ["x", "kind", "kind=a"][:2]
