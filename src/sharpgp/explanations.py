@@ -16,7 +16,8 @@ from sharpgp.exceptions import MissingExtraError
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.axes import Axes
+
+    from sharpgp.plots.models import Axes
 
 Floats = NDArray[np.float64]
 #: Rows of the model's own that stand for all others.
