@@ -1,11 +1,11 @@
 """Objects as JSON and tensors, and back, by a closed table of classes.
 
-A class joins by the decorator :func:`stored`, which lists its attributes and their types.  Decoding
-looks names up in the table and sets plain attributes: nothing is imported, evaluated or called by a
-name from the file.  An unknown name makes it load the modules that few models need, and then all
-methods that installed distributions offer as entry points, whatever the name.  The objects of a
-model form a flat list in which each refers to earlier ones only.  So shared objects stay shared,
-and no file can make a loop.
+A class joins by the decorator :func:`stored`, which reads its attributes and their types from the
+fields of a dataclass.  Decoding looks names up in the table and sets plain attributes: nothing is
+imported, evaluated or called by a name from the file.  An unknown name makes it load the modules
+that few models need, and then all methods that installed distributions offer as entry points,
+whatever the name.  The objects of a model form a flat list in which each refers to earlier ones
+only.  So shared objects stay shared, and no file can make a loop.
 
 torch is imported where tensors are handled, so that a command can read a table without it.
 """
@@ -14,10 +14,13 @@ from __future__ import annotations
 
 import math
 import numbers
+import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from functools import cache, cached_property
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, TypeVar
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, Union, get_args, get_origin
 
 import numpy as np
 
@@ -158,12 +161,13 @@ class Several(Spec):
 
 @dataclass(frozen=True)
 class Maybe(Spec):
-    """An attribute that an object may lack; one that is None is not written."""
+    """An attribute that may be None or, where none was written, absent."""
 
     spec: Any
 
     def check(self, value: object, sizes: dict[str, int]) -> None:
-        require(value, self.spec, sizes)
+        if value is not None:
+            require(value, self.spec, sizes)
 
 
 @dataclass(frozen=True)
@@ -207,9 +211,13 @@ def stored(
     *,
     transient: Mapping[str, Any] | None = None,
     earlier: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
-    **fields: Any,
+    **given: Any,
 ) -> Callable[[T], T]:
     """Class decorator: objects of exactly this class can be saved, as ``name``.
+
+    Fields of a dataclass are what is saved, each of the type of its annotation, see
+    :func:`spec_of`.  One with a default may be missing in a file.  Those with ``init=False`` are
+    not saved.
 
     Parameters
     ----------
@@ -219,73 +227,133 @@ def stored(
         Attributes that are not saved, with the value that each has after loading.
     earlier : callable, optional
         Turns the values of an earlier schema, by name, into those of this one; others it returns.
-    **fields
-        Every other attribute, with a class, a union of classes or a :class:`Spec`.  Those of a
-        stored base class need not be repeated.
+    **given
+        Attributes that are no fields, with a class, a union of classes or a :class:`Spec`.  Those
+        of a stored base class need not be repeated.
 
     Notes
     -----
-    An attribute that is listed nowhere is an error when a model is saved.  A method ``_restored``
-    is called after loading: it derives what was not saved, and raises if parts do not agree.
+    An attribute that is listed nowhere, other than a cached property, is an error when a model is
+    saved.  A method ``__post_init__`` and then ``_restored`` is called after loading: it derives
+    what was not saved, and raises if parts do not agree.
 
     Examples
     --------
     >>> import torch
-    >>> @stored("example.Line", slope=float, knots=Array("K"))
+    >>> @stored("example.Line")
+    ... @dataclass
     ... class Line:
-    ...     def __init__(self):
-    ...         self.slope, self.knots = 2.0, torch.zeros(3, dtype=torch.float64)
+    ...     slope: float
+    ...     knots: Annotated[Any, Array("K")]
     >>> writer = Writer()
-    >>> content = writer.encode(Line(), "line")
+    >>> content = writer.encode(Line(2.0, torch.zeros(3, dtype=torch.float64)), "line")
     >>> Reader(writer.objects, writer.tensors).decode(content).slope
     2.0
     """
 
     def add(cls: T) -> T:
-        declared = {**getattr(cls, "__stored__", {}), **fields}
-        unsaved = {**getattr(cls, "__transient__", {}), **(transient or {})}
-        optional = {key for key, spec in declared.items() if isinstance(spec, Maybe)}
-        setattr(cls, "__stored__", declared)  # noqa: B010 (attributes that the class does not declare)
-        setattr(cls, "__transient__", unsaved)  # noqa: B010
+        setattr(cls, "__stored__", {**getattr(cls, "__stored__", {}), **given})  # noqa: B010
+        setattr(cls, "__transient__", {**getattr(cls, "__transient__", {}), **(transient or {})})  # noqa: B010
 
         def take(instance: Any) -> dict[str, Any]:
-            found = {
+            saved = _Saved.of(cls)
+            values = {
                 key: value
                 for key, value in vars(instance).items()
-                if key not in unsaved and not (value is None and key in optional)
+                if key not in saved.unsaved and not (value is None and key in saved.optional)
             }
-            if unknown := sorted(found.keys() - declared.keys()):
+            if unknown := sorted(values.keys() - saved.specs.keys()):
                 raise SavedModelError(
                     f"cannot save {cls.__name__}: its attribute {unknown[0]!r} is not declared in "
                     "@stored"
                 )
-            return found
+            return values
 
         def build(values: dict[str, Any]) -> Any:
+            saved = _Saved.of(cls)
             values = values if earlier is None else earlier(values)
-            missing = declared.keys() - optional - values.keys()
-            if missing or values.keys() - declared.keys():
-                odd = sorted(missing or values.keys() - declared.keys())
+            missing = saved.specs.keys() - saved.optional - values.keys()
+            if missing or values.keys() - saved.specs.keys():
+                odd = sorted(missing or values.keys() - saved.specs.keys())
                 raise SavedModelError(
                     f"{name}: {'no' if missing else 'an unknown'} field {odd[0]!r}"
                 )
             sizes: dict[str, int] = {}
             for key, value in values.items():
                 try:
-                    require(value, declared[key], sizes)
+                    require(value, saved.specs[key], sizes)
                 except SavedModelError as error:
                     raise SavedModelError(f"{name}.{key}: {error}") from None
             instance: Any = object.__new__(cls)
+            vars(instance).update({k: v for k, v in saved.unsaved.items() if v is not ABSENT})
             vars(instance).update(values)
-            vars(instance).update({k: v for k, v in unsaved.items() if v is not ABSENT})
-            if hasattr(instance, "_restored"):
-                instance._restored()
+            for method in ("__post_init__", "_restored"):
+                getattr(instance, method, tuple)()
             return instance
 
         add_codec(cls, Codec(name, take, build))
         return cls
 
     return add
+
+
+@dataclass(frozen=True)
+class _Saved:
+    """What is saved of a class, what may be missing in a file, and what is not saved."""
+
+    specs: dict[str, Any]
+    optional: set[str]
+    unsaved: dict[str, Any]
+
+    @staticmethod
+    @cache
+    def of(cls: Any) -> _Saved:
+        """That of a class, once its annotations can be evaluated."""
+        every = fields(cls) if is_dataclass(cls) else ()
+        specs = {one.name: _spec_of_field(cls, one.name) for one in every if one.init}
+        specs |= cls.__stored__
+        optional = {one.name for one in every if one.default is not MISSING}
+        optional |= {key for key, spec in cls.__stored__.items() if isinstance(spec, Maybe)}
+        cached = {
+            key: ABSENT
+            for base in cls.__mro__
+            for key, value in vars(base).items()
+            if isinstance(value, cached_property)
+        }
+        derived = {
+            one.name: ABSENT if one.default is MISSING else one.default
+            for one in every
+            if not one.init
+        }
+        return _Saved(specs, optional, cached | derived | cls.__transient__)
+
+
+def _spec_of_field(cls: Any, name: str) -> Any:
+    owner = next(base for base in cls.__mro__ if name in vars(base).get("__annotations__", ()))
+    hint = owner.__annotations__[name]
+    if isinstance(hint, str):
+        hint = eval(hint, vars(sys.modules[owner.__module__]))
+    return spec_of(hint)
+
+
+def spec_of(hint: Any) -> Any:
+    """What a value of an annotated type has to be; a :class:`Spec` in ``Annotated`` says it itself.
+
+    Examples
+    --------
+    >>> spec_of(float), spec_of(tuple[int, ...]), spec_of(Annotated[Any, Array("N")] | None)
+    (<class 'float'>, Several(spec=<class 'int'>), Maybe(spec=Array(sizes='N', ...)))
+    """
+    origin, parts = get_origin(hint), get_args(hint)
+    if hint is Any:
+        return object
+    if origin is Annotated:
+        return next((part for part in parts if isinstance(part, Spec)), spec_of(parts[0]))
+    if origin in (Union, UnionType) and NoneType in parts:
+        return Maybe(spec_of(Union[tuple(part for part in parts if part is not NoneType)]))  # noqa: UP007
+    if origin in (list, tuple, Sequence):
+        return Several(spec_of(parts[0]))
+    return hint if origin in (None, Union, UnionType) else origin
 
 
 # ------------------------------------------------------------------ encoding and decoding

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from sharpgp._stored import Maybe, Several, stored
+from sharpgp._stored import stored
 from sharpgp._table import as_html
 from sharpgp._validation import as_count, check_choice
 from sharpgp.exceptions import InvalidInputError
@@ -59,7 +59,7 @@ SEARCHED_ROWS = {"cpu": 3000, "cuda": 10_000}
 INDUCING, ONLY_NEIGHBOURS = 300, 128
 
 
-@stored("Sparse", m=int)
+@stored("Sparse")
 @dataclass(frozen=True)
 class Sparse:
     """``approximation=`` for a sparse GP with ``m`` inducing inputs.
@@ -73,7 +73,7 @@ class Sparse:
     m: int = INDUCING
 
 
-@stored("Neighbours", m=int)
+@stored("Neighbours")
 @dataclass(frozen=True)
 class Neighbours:
     """``approximation=`` for a GP that predicts every point from its ``m`` nearest neighbours.
@@ -91,21 +91,7 @@ class Neighbours:
 Approximation = str | Sparse | Neighbours
 
 
-@stored(
-    "Policy",
-    rows=int,
-    columns=int,
-    device=str,
-    pool=Several(str),
-    learnings=int,
-    learned_rows=int,
-    scored_rows=int,
-    exact_rows=int | None,
-    landmarks=int,
-    neighbours=int,
-    inducing=int | None,
-    directions=Maybe(int | None),
-)
+@stored("Policy")
 @dataclass(frozen=True)
 class Policy:
     """How models are learned, conditioned and scored, see ``docs/method.md``.

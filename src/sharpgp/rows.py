@@ -2,23 +2,17 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import torch
 from torch import Tensor
 
-from sharpgp._stored import Array, Maybe, stored
+from sharpgp._stored import Array, stored
 from sharpgp._validation import as_features
 from sharpgp.exceptions import InvalidInputError
 
 
-@stored(
-    "Rows",
-    X=Array("N d", empty=True),
-    noise=Maybe(Array("N", empty=True)),
-    weight=Maybe(Array("N", empty=True)),
-    unit=Maybe(Array("N", whole=True, empty=True)),
-)
+@stored("Rows")
 @dataclass(frozen=True, eq=False)
 class Rows:
     """Features of rows, and what else is known of each row: the argument of models and GPs.
@@ -49,10 +43,10 @@ class Rows:
     [[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]
     """
 
-    X: Tensor
-    noise: Tensor | None = None
-    weight: Tensor | None = None
-    unit: Tensor | None = None
+    X: Annotated[Tensor, Array("N d", empty=True)]
+    noise: Annotated[Tensor | None, Array("N", empty=True)] = None
+    weight: Annotated[Tensor | None, Array("N", empty=True)] = None
+    unit: Annotated[Tensor | None, Array("N", whole=True, empty=True)] = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.X, Tensor) or self.X.dim() != 2 or not self.X.is_floating_point():

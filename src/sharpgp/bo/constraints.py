@@ -13,7 +13,7 @@ import torch
 from scipy.optimize import Bounds, LinearConstraint, milp
 from torch import Tensor
 
-from sharpgp._stored import Several, stored
+from sharpgp._stored import stored
 from sharpgp._validation import as_count, nearest
 from sharpgp.bo.space import Space
 from sharpgp.exceptions import InvalidInputError
@@ -41,7 +41,7 @@ Fixed = Mapping[int, float]
 Sum = tuple[Tensor, Tensor, float]
 
 
-@stored("AtMost", count=int, names=Several(str))
+@stored("AtMost")
 @dataclass(frozen=True, init=False)
 class AtMost:
     """At most ``count`` of some inputs differ from zero.
@@ -59,7 +59,7 @@ class AtMost:
         vars(self).update(count=as_count(count, "AtMost", least=1), names=names)
 
 
-@stored("MixedInputs", names=Several(str), total=float, at_most=int | None)
+@stored("MixedInputs")
 @dataclass(frozen=True, init=False)
 class Mixture:
     """Inputs that sum to ``total``, of which at most ``at_most`` differ from zero.

@@ -29,7 +29,7 @@ _DRAWS = 128
 _NUMBER = r"([-+]?[\d.]+(?:[eE][-+]?\d+)?)"
 
 
-@stored("Limit", name=str, low=float, high=float)
+@stored("Limit")
 @dataclass(frozen=True)
 class Limit:
     """A measured quantity that has to be between two values.

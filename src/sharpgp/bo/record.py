@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sharpgp._stored import Maybe, Several, stored
+from sharpgp._stored import Maybe, stored
 from sharpgp._validation import refuse_other_kinds
 from sharpgp.bo.small_sample import ScoreLaw, SmallSamplePredictor, leave_one_out_scores
 from sharpgp.bo.space import Space
@@ -41,17 +41,7 @@ SAME_POINT = 0.05
 LARGEST, _SMALLEST_RANGE = 1e150, 1e-150
 
 
-@stored(
-    "Run",
-    x=Several(float),
-    y=float,
-    noise=float | None,
-    score=float | None,
-    level=float | None,
-    predicted=Maybe(Several(float)),
-    acquisition=Maybe(float),
-    number=Maybe(int),
-)
+@stored("Run")
 @dataclass(frozen=True)
 class Run:
     """One run: codes of its inputs, result (NaN: failed), variance of its noise where known.
@@ -77,18 +67,7 @@ class Run:
         return not math.isfinite(self.y)
 
 
-@stored(
-    "Optimisation",
-    space=Space,
-    settings=dict,
-    runs=Several(Run),
-    pending=list,
-    asked=int,
-    checks=list,
-    surrogate=Surrogate | None,
-    others=Maybe(dict),
-    values=Maybe(list),
-)
+@stored("Optimisation", pending=list, checks=list, values=Maybe(list))
 @dataclass
 class Record:
     """The state of an optimisation: everything that its next step depends on.

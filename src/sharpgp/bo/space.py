@@ -12,7 +12,7 @@ import torch
 from botorch.utils.sampling import draw_sobol_samples
 from torch import Tensor
 
-from sharpgp._stored import ABSENT, Several, stored
+from sharpgp._stored import ABSENT, stored
 from sharpgp._validation import nearest
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.ties import Ties
@@ -31,7 +31,7 @@ class Log:
     high: float
 
 
-@stored("Input", name=str, low=float, high=float, log=bool, values=Several(object))
+@stored("Input")
 @dataclass(frozen=True)
 class Input:
     """One input: all numbers between two ends, or some values, in order if they are numbers.
@@ -190,12 +190,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
-@stored(
-    "Space",
-    inputs=Several(Input),
-    named=bool,
-    transient=dict.fromkeys(("whole", "categories", "ranges"), ABSENT),
-)
+@stored("Space", transient=dict.fromkeys(("whole", "categories", "ranges"), ABSENT))
 @dataclass
 class Space:
     """Inputs, by name (points are dicts) or by position (points are arrays).

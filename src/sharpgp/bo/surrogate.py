@@ -37,7 +37,7 @@ COST = 4.0
 _NOISE, _MORE_NOISE, _LESS_NOISE = -5.0, 1.0, 3.0
 
 
-@stored("SearchPrior", deviation=float, in_ranges=bool, fades=bool, weight=float)
+@stored("SearchPrior")
 @dataclass(frozen=True)
 class SearchPrior(LengthscalePrior):
     r"""A prior on lengthscales, signal and noise variance, for any number of points.
@@ -62,7 +62,7 @@ class SearchPrior(LengthscalePrior):
         return super().penalty(log_theta[:-2], centre[:-2]) + 0.5 * self.weight * others
 
 
-@stored("Surrogate", posterior=DataPosterior, trained_on=int)
+@stored("Surrogate")
 @dataclass(frozen=True, eq=False)
 class Surrogate:
     """A trained GP, and the number of points at which it was chosen."""

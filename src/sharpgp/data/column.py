@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sharpgp._stored import Maybe, Several, agree, stored
+from sharpgp._stored import agree, stored
 from sharpgp.data.reading import Values
 from sharpgp.data.texts import Written, learn
 from sharpgp.exceptions import InvalidInputError, warn
@@ -28,18 +28,7 @@ MIN_LEVELS = 9
 KINDS = ("number", "boolean", "ordered", "category", "date")
 
 
-@stored(
-    "Column",
-    name=str,
-    kind=str,
-    categories=Several(str),
-    fill=float,
-    step=float,
-    seasons=Several(str),
-    n_missing=int,
-    commonest=Maybe(str),
-    written=Maybe(Written | None),
-)
+@stored("Column")
 @dataclass(frozen=True)
 class Column:
     r"""A column: its name, what it holds, and how that becomes features.

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from sharpgp._stored import Maybe, Several, stored
+from sharpgp._stored import stored
 from sharpgp._table import as_html, as_text
 from sharpgp._validation import constant_columns, nearest
 from sharpgp.data import texts
@@ -22,7 +22,7 @@ _NUMBER_SHARE = 0.9
 _MANY, _NUMBERED = 20, 2.0
 
 
-@stored("TableEncoding", columns=Several(Column), unused=Several(str), marks=Maybe(Several(str)))
+@stored("TableEncoding")
 @dataclass(frozen=True)
 class TableEncoding:
     """The columns that a model was fitted on, in order, and those it does not use.

@@ -14,7 +14,6 @@ import math
 import numbers
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -36,7 +35,7 @@ _EXPECTED = (
 )
 
 
-@stored("Bounds", low=float | NoneType, high=float | NoneType, assumed=bool)
+@stored("Bounds")
 @dataclass(frozen=True)
 class Bounds:
     """Smallest and largest possible target; None for no bound.

@@ -55,7 +55,7 @@ _TIMES = ("", " %H:%M", " %H:%M:%S", " %I:%M %p", " %I:%M:%S %p")
 _FORMATS = (_ISO, *(day + time for day, time in product(_DAYS, _TIMES)))
 
 
-@stored("Written", decimal=str, unit=str, dates=str, example=str)
+@stored("Written")
 @dataclass(frozen=True)
 class Written:
     """Format of a column of text: numbers with decimal mark and unit, or dates.

@@ -11,24 +11,18 @@ share.  Which of them is learned with the GP's hyperparameters, see
 """
 
 from dataclasses import dataclass, field, replace
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
-from sharpgp._stored import Array, Several, agree, stored
+from sharpgp._stored import Array, agree, stored
 from sharpgp.gp.ties import Ties, are_ties, of_each, per_feature
 
 _TINY = 1e-12
 
 
-@stored(
-    "Directions",
-    most=int,
-    ties=Several(int),
-    axes=Array("d r", empty=True),
-    of_axes=Several(int),
-    scale=Array("m", positive=True),
-)
+@stored("Directions")
 @dataclass(frozen=True, eq=False)
 class Directions:
     """Which directions have lengthscales of their own: ``most`` at most, once they are learned.
@@ -55,9 +49,13 @@ class Directions:
 
     most: int
     ties: Ties = ()
-    axes: Tensor = field(default_factory=lambda: torch.zeros(0, 0, dtype=torch.float64))
+    axes: Annotated[Tensor, Array("d r", empty=True)] = field(
+        default_factory=lambda: torch.zeros(0, 0, dtype=torch.float64)
+    )
     of_axes: Ties = ()
-    scale: Tensor = field(default_factory=lambda: torch.ones(1, dtype=torch.float64))
+    scale: Annotated[Tensor, Array("m", positive=True)] = field(
+        default_factory=lambda: torch.ones(1, dtype=torch.float64)
+    )
 
     def _restored(self) -> None:
         r = self.axes.shape[1]

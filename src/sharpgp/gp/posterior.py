@@ -13,7 +13,7 @@ from typing import Any, Literal, Self
 import torch
 from torch import Tensor
 
-from sharpgp._stored import Several, stored
+from sharpgp._stored import stored
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.directions import Directions
 from sharpgp.gp.priors import LengthscalePrior
@@ -25,16 +25,7 @@ from sharpgp.rows import Inputs, Rows
 Start = Literal["warm", "same", "fresh"]
 
 
-@stored(
-    "TrainingResult",
-    status=str,
-    log_likelihood=float,
-    evaluations=int,
-    failures=Several(str),
-    start=int | None,
-    prior=LengthscalePrior | None,
-    most=int | None,
-)
+@stored("TrainingResult")
 @dataclass(frozen=True)
 class TrainingResult:
     """How the training of a GP went.

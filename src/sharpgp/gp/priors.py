@@ -19,7 +19,7 @@ ENOUGH_PER_HYPERPARAMETER = 2 * LEAST_PER_HYPERPARAMETER
 _LEAST_RANGE = 2.0
 
 
-@stored("LengthscalePrior", deviation=float, in_ranges=bool, fades=bool, weight=float)
+@stored("LengthscalePrior")
 @dataclass(frozen=True)
 class LengthscalePrior:
     r"""Log-normal prior on the lengthscales of a named kernel.

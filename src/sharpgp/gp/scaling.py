@@ -16,7 +16,7 @@ _TINY = torch.finfo(torch.float64).tiny
 FARTHEST = 1e100
 
 
-@stored("Affine", shift=Tensor, scale=Tensor)
+@stored("Affine")
 @dataclass(frozen=True)
 class Affine:
     """``standardised = (value - shift) / scale``, columnwise.

@@ -26,7 +26,7 @@ from sharpgp.rows import Inputs, Rows
 Base = Posterior | Learner | Mapping[str, Learner]
 
 
-@stored("Member", name=str, weight=float, crps=float)
+@stored("Member")
 @dataclass(frozen=True)
 class Member:
     """A candidate of a pool: its weight, and the mean CRPS of its held-out predictions."""

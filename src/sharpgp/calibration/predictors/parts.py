@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from sharpgp._stored import Array, Maybe, Several, stored
+from sharpgp._stored import Array, Maybe, stored
 from sharpgp.exceptions import InvalidInputError, warn
 from sharpgp.models.repeats import KnownInputs
 from sharpgp.rows import Inputs, Rows
@@ -19,13 +19,7 @@ MIN_ROWS_PER_CLASS = 10
 _MAX_CLASSES = 1000
 
 
-@stored(
-    "Parts",
-    columns=Several(int),
-    classes=Maybe(Array("K c", empty=True)),
-    by=Maybe(type(None)),
-    known=Maybe(KnownInputs),
-)
+@stored("Parts")
 @dataclass(frozen=True, eq=False)
 class Parts:
     """Which part each point belongs to: classes of ``by=``, and within these new and known units.
@@ -59,8 +53,8 @@ class Parts:
     """
 
     columns: tuple[int, ...] = ()
-    classes: Tensor | None = None
-    by: Callable[[Any], Any] | None = None
+    classes: Annotated[Tensor | None, Array("K c", empty=True)] = None
+    by: Annotated[Callable[[Any], Any] | None, Maybe(type(None))] = None
     known: KnownInputs | None = None
 
     @property

@@ -16,7 +16,7 @@ import torch
 from scipy.stats import t as student
 from torch import Tensor
 
-from sharpgp._stored import Several, stored
+from sharpgp._stored import stored
 from sharpgp.calibration.ranks import COMPARED_COVERAGE
 from sharpgp.data.folds import split_parts
 from sharpgp.models.bagged import AveragedModel
@@ -33,7 +33,7 @@ _MOST_PARTS = 10
 _SIZES: WeakKeyDictionary[Model, dict[tuple[int, ...], float]] = WeakKeyDictionary()
 
 
-@stored("UnseenLevels", columns=Several(Several(int)), other=Several(float), radius=float)
+@stored("UnseenLevels")
 @dataclass(frozen=True, eq=False)
 class UnseenLevels:
     """How much wider laws are where a category is new, found when such a row is first asked.

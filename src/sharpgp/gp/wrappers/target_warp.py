@@ -8,7 +8,7 @@ in the user's units through the tangent of the inverse map.
 
 import math
 from dataclasses import dataclass
-from typing import Self
+from typing import Annotated, Self
 
 import numpy as np
 import torch
@@ -48,7 +48,7 @@ _STEEPER = 2.0
 _MOST_EVALUATIONS = 120
 
 
-@stored("Warp", centre=Array(), scale=Array(positive=True))
+@stored("Warp")
 @dataclass(frozen=True)
 class Warp:
     """``u = asinh((y - centre) / scale)``, increasing on the whole line.
@@ -61,8 +61,8 @@ class Warp:
     [-3.0, 1.0, 50.0]
     """
 
-    centre: Tensor
-    scale: Tensor
+    centre: Annotated[Tensor, Array()]
+    scale: Annotated[Tensor, Array(positive=True)]
 
     def forward(self, y: Tensor) -> Tensor:
         """User's units to warped."""

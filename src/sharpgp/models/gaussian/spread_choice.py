@@ -35,7 +35,7 @@ _SHARES = (0.0, 0.5, 1.0)
 _HANDICAP, _HANDICAP_PER_PARAMETER = 0.01, 0.25
 
 
-@stored("Choice", share=float, score=float, warped=bool)
+@stored("Choice")
 @dataclass(frozen=True)
 class Choice:
     """The choice made: share of the scale model, and warp of the target.

@@ -1,6 +1,7 @@
 """Monotone curves ``beta(delta)`` and ``theta(delta)`` through the trained levels."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -12,12 +13,7 @@ from sharpgp._stored import Array, agree, stored
 _NUDGE = 1e-10
 
 
-@stored(
-    "Curves",
-    delta=Array("K", positive=True, increasing=True),
-    beta=Array("K"),
-    theta=Array("K P", positive=True),
-)
+@stored("Curves")
 @dataclass(frozen=True)
 class Curves:
     """Knots ``delta`` [K] (increasing), ``beta`` [K] (nondecreasing) and ``theta`` [K, P].
@@ -34,9 +30,9 @@ class Curves:
     0.5
     """
 
-    delta: Tensor
-    beta: Tensor
-    theta: Tensor
+    delta: Annotated[Tensor, Array("K", positive=True, increasing=True)]
+    beta: Annotated[Tensor, Array("K")]
+    theta: Annotated[Tensor, Array("K P", positive=True)]
 
     @classmethod
     def through(cls, delta: Tensor, beta: Tensor, theta: Tensor) -> "Curves":

@@ -8,6 +8,7 @@ effort repeat a smaller search and continue it: its paths stay candidates, and n
 """
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -31,17 +32,7 @@ MOST_EVALUATIONS = 400
 _LEAST_WEIGHT = 1e-3
 
 
-@stored(
-    "LevelResult",
-    delta=float,
-    beta=float,
-    theta=Array("P"),
-    objective=float,
-    objective_base=float,
-    evaluations=int,
-    status=str,
-    jitter=float,
-)
+@stored("LevelResult")
 @dataclass(frozen=True)
 class LevelResult:
     """What the search found for one level.
@@ -55,7 +46,7 @@ class LevelResult:
 
     delta: float
     beta: float
-    theta: Tensor
+    theta: Annotated[Tensor, Array("P")]
     objective: float
     objective_base: float
     evaluations: int
