@@ -17,6 +17,7 @@ from sharpgp.calibration.ranks import GroupRanks, Ranks
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.training import train
 from sharpgp.models.gaussian.plain_gp import PosteriorModel
+from sharpgp.rows import Rows
 
 pytestmark = pytest.mark.usefixtures("one_start")
 
@@ -118,7 +119,7 @@ def test_only_methods_without_a_guarantee_leave_whole_ranks(in_training, kind):
     X, y = fake_data(60)
     model, groups = PosteriorModel(FakePosterior()), torch.arange(60) // 5
     scores = model.score(tensor(X), tensor(y))
-    found = ScoredPredictor(model, tensor(X), tensor(y), scores, in_training=in_training)
+    found = ScoredPredictor(model, Rows(tensor(X)), tensor(y), scores, in_training=in_training)
     with pytest.warns(CalibrationWarning, match="12 groups calibrate"):
         assert type(found.for_groups(groups).ranks) is kind
     assert type(found.ranks) is Ranks

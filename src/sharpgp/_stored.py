@@ -234,8 +234,8 @@ def stored(
     Notes
     -----
     An attribute that is listed nowhere, other than a cached property, is an error when a model is
-    saved.  A method ``__post_init__`` and then ``_restored`` is called after loading: it derives
-    what was not saved, and raises if parts do not agree.
+    saved.  After loading, a method ``_restored`` is called, which raises if parts do not agree,
+    and then ``__post_init__``.
 
     Examples
     --------
@@ -286,8 +286,9 @@ def stored(
                     raise SavedModelError(f"{name}.{key}: {error}") from None
             instance: Any = object.__new__(cls)
             vars(instance).update({k: v for k, v in saved.unsaved.items() if v is not ABSENT})
+            vars(instance).update({key: make() for key, make in saved.made.items()})
             vars(instance).update(values)
-            for method in ("__post_init__", "_restored"):
+            for method in ("_restored", "__post_init__"):
                 getattr(instance, method, tuple)()
             return instance
 
@@ -304,6 +305,7 @@ class _Saved:
     specs: dict[str, Any]
     optional: set[str]
     unsaved: dict[str, Any]
+    made: dict[str, Callable[[], Any]]
 
     @staticmethod
     @cache
@@ -325,7 +327,12 @@ class _Saved:
             for one in every
             if not one.init
         }
-        return _Saved(specs, optional, cached | derived | cls.__transient__)
+        made = {
+            one.name: one.default_factory
+            for one in every
+            if not one.init and one.default_factory is not MISSING
+        }
+        return _Saved(specs, optional, cached | derived | cls.__transient__, made)
 
 
 def _spec_of_field(cls: Any, name: str) -> Any:

@@ -21,7 +21,7 @@ approximate, and only for gaps that do not depend on ``y`` given ``x``; a warnin
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -30,7 +30,7 @@ from sklearn.ensemble import RandomForestClassifier
 from torch import Tensor
 
 from sharpgp._ranks import points_needed, q_lin
-from sharpgp._stored import Array, Maybe, stored
+from sharpgp._stored import Array, stored
 from sharpgp._validation import as_coverage, as_numpy
 from sharpgp.calibration.cautions import warn_of_tail, warn_of_weights
 from sharpgp.calibration.predictors.parts import MIN_ROWS_PER_CLASS
@@ -59,13 +59,8 @@ _LEAF, _TREES = 5, 300
 _SHARED = ("groups", "noise", "sample_weight")
 
 
-@stored(
-    "JointScores",
-    z=Array("C p"),
-    weights=Maybe(Array("C")),
-    groups=Maybe(Array("C", whole=True)),
-    side=Maybe(Array("C", whole=True)),
-)
+@stored("JointScores")
+@dataclass(frozen=True, eq=False)
 class JointScores:
     """Absolute scores [C, p] of points (or groups) whose ``p`` parts are covered at once.
 
@@ -80,18 +75,10 @@ class JointScores:
         Number of each point's part of the inputs, such as known and new ones: each is covered.
     """
 
-    weights: Tensor | None = None
-    groups: Tensor | None = None
-    side: Tensor | None = None
-
-    def __init__(
-        self,
-        z: Tensor,
-        weights: Tensor | None = None,
-        groups: Tensor | None = None,
-        side: Tensor | None = None,
-    ) -> None:
-        self.z, self.weights, self.groups, self.side = z, weights, groups, side
+    z: Annotated[Tensor, Array("C p")]
+    weights: Annotated[Tensor | None, Array("C")] = None
+    groups: Annotated[Tensor | None, Array("C", whole=True)] = None
+    side: Annotated[Tensor | None, Array("C", whole=True)] = None
 
     def at_sides(
         self, coverage: float, units: Tensor, test_weights: Tensor | None, side: Tensor

@@ -238,7 +238,7 @@ def calibrate(
             sample_weight = as_weights(sample_weight, n_rows=len(y))[rows]
         tables, y = tables[rows], y[rows]
     found = Quantiles.from_tables(source, tables)
-    calibrated = ForeignPredictor(found, tables, y, found.score(tables, y))
+    calibrated = ForeignPredictor(found, Rows(tables), y, found.score(tables, y))
     bounds = bounds_for(y_bounds, as_numpy(y))
     if sample_weight is None:
         return calibrated.with_bounds(bounds)

@@ -1,11 +1,13 @@
 """A model whose predictions are the average of its refits."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
-from sharpgp._stored import Array, Several, agree, stored
+from sharpgp._stored import Array, agree, stored
 from sharpgp.data.folds import Split
 from sharpgp.models.laws import Law, averaged
 from sharpgp.models.model import HeldOut, Learner, OutOfFold
@@ -13,7 +15,8 @@ from sharpgp.models.wrapper import WrappedModel
 from sharpgp.rows import Inputs
 
 
-@stored("AveragedModel", model=Learner, refits=Several(Learner), scores=Array("n"), crps=float)
+@stored("AveragedModel")
+@dataclass(frozen=True, eq=False, repr=False)
 class AveragedModel(WrappedModel, Learner):
     """Fits trained on most of the data, averaged, see :func:`sharpgp.models.laws.averaged`.
 
@@ -49,13 +52,9 @@ class AveragedModel(WrappedModel, Learner):
     """
 
     model: Learner
-    scores: Tensor
-
-    def __init__(
-        self, model: Learner, refits: Sequence[Learner], scores: Tensor, crps: float
-    ) -> None:
-        self.model, self.refits = model, list(refits)
-        self.scores, self.crps = scores, crps
+    refits: Sequence[Learner]
+    scores: Annotated[Tensor, Array("n")] = field()
+    crps: float
 
     @classmethod
     def from_out_of_fold(cls, found: OutOfFold) -> "AveragedModel":

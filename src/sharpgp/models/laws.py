@@ -6,8 +6,8 @@ other.  Ranks, tails, weights and classes work with scores, and need not know th
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Self, TypeAlias
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, Self, TypeAlias
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -16,8 +16,11 @@ from scipy.special import ndtri_exp
 from torch import Tensor
 from torch.special import log_ndtr, ndtr, ndtri
 
-from sharpgp._stored import ABSENT, Array, Several, Spec, agree, stored
+from sharpgp._stored import Array, Spec, agree, stored
 
+#: Numbers of all rows [T].
+Rowwise = Annotated[Tensor, Array("T")]
+RowwisePositive = Annotated[Tensor, Array("T", positive=True)]
 #: A number for each row [T], or one for all.
 Each: TypeAlias = Tensor | float
 # Smaller probabilities are added as logarithms.
@@ -115,7 +118,8 @@ class Nodes(Spec):
         Array("G" if getattr(value, "ndim", 1) == 1 else "T G").check(value, sizes)
 
 
-@stored("Normal", location=Array("T"), spread=Array("T", positive=True))
+@stored("Normal")
+@dataclass(frozen=True, eq=False)
 class Normal(Law):
     """Location and spread: ``value(z) = location + z spread``.
 
@@ -126,8 +130,8 @@ class Normal(Law):
     ([1.0, 0.0], [[2.0, 12.0]])
     """
 
-    def __init__(self, location: Tensor, spread: Tensor) -> None:
-        self.location, self.spread = location, spread
+    location: Rowwise
+    spread: RowwisePositive
 
     def scores_at(self, y: Tensor, rows: Tensor) -> Tensor:
         return (y - self.location[rows]) / self.spread[rows]
@@ -151,26 +155,13 @@ class Normal(Law):
         return self.spread.expand(2, -1)
 
 
-@stored(
-    "Table",
-    y=Nodes(),
-    z=Nodes(),
-    location=Array("T"),
-    spread=Array("T", positive=True),
-    tails=Array("two T", positive=True),
-    rounding=float,
-)
+@stored("Table")
+@dataclass(frozen=True, eq=False)
 class Table(Law):
     """Values at nodes and their scores, linear between; tails beyond with slopes of their own.
 
-    Parameters
-    ----------
-    y, z : Tensor [G] or [T, G]
-        Increasing; nodes that all rows share, or each row's.
-    location, spread : Tensor [T]
-    tails : Tensor [2, T]
-        By how much values change with scores below and above the nodes.
-    rounding : float
+    ``y`` and ``z`` [G] or [T, G] are increasing: nodes that all rows share, or each row's.
+    ``tails`` [2, T] says by how much values change with scores below and above the nodes.
 
     Examples
     --------
@@ -182,19 +173,12 @@ class Table(Law):
     [-3.0, 0.5, 2.0]
     """
 
+    y: Annotated[Tensor, Nodes()]
+    z: Annotated[Tensor, Nodes()]
+    location: Rowwise
+    spread: RowwisePositive
+    tails: Annotated[Tensor, Array("two T", positive=True)]
     rounding: float
-
-    def __init__(
-        self,
-        y: Tensor,
-        z: Tensor,
-        location: Tensor,
-        spread: Tensor,
-        tails: Tensor,
-        rounding: float,
-    ) -> None:
-        self.y, self.z, self.location, self.spread = y, z, location, spread
-        self.tails, self.rounding = tails, rounding
 
     def _restored(self) -> None:
         nodes = self.y.shape[-1]
@@ -227,9 +211,8 @@ class Table(Law):
             16.0 * torch.finfo(table.dtype).eps * (float(table.abs().max()) if len(table) else 0.0)
         )
         found = cls(y, z, mean, mean, tails, rounding)
-        low, found.location, high = found.value(z.new_tensor([[-1.0], [0.0], [1.0]]))
-        found.spread = (high - low) / 2.0
-        return found
+        low, middle, high = found.value(z.new_tensor([[-1.0], [0.0], [1.0]]))
+        return replace(found, location=middle, spread=(high - low) / 2.0)
 
     def scores_at(self, y: Tensor, rows: Tensor) -> Tensor:
         return self._read(self.y, self.z, y, rows, 1.0 / self.tails)
@@ -265,11 +248,8 @@ class Table(Law):
         return cls(y, z, *of_rows, max(law.rounding for law in laws))
 
 
-# What the parts of a law say of it.
-_OF_PARTS = {"location": ABSENT, "spread": ABSENT}
-
-
-@stored("Mixture", weights=Array("K"), laws=Several(Law), transient=_OF_PARTS)
+@stored("Mixture")
+@dataclass(frozen=True, eq=False)
 class Mixture(Law):
     r"""``F = sum_k w_k F_k``; with the mean and the deviation of the mixture.
 
@@ -277,12 +257,7 @@ class Mixture(Law):
     added up as logarithms where they are small, so that beyond all else the law ends as that of the
     widest member.
 
-    Parameters
-    ----------
-    weights : Tensor [K]
-        Positive, with sum 1.
-    laws : sequence of Law
-        Of the same rows.
+    Weights [K] are positive, with sum 1; laws are of the same rows.
 
     Examples
     --------
@@ -295,20 +270,19 @@ class Mixture(Law):
     -300.0
     """
 
-    def __init__(self, weights: Tensor, laws: Sequence[Law]) -> None:
-        self.weights, self.laws = weights, list(laws)
-        self._combine()
+    weights: Annotated[Tensor, Array("K")]
+    laws: Sequence[Law]
+    location: Tensor = field(init=False)
+    spread: Tensor = field(init=False)
 
-    def _restored(self) -> None:
+    def __post_init__(self) -> None:
         agree("laws and weights", len(self.laws), len(self.weights))
         agree("rows", len({len(law) for law in self.laws}), 1)
-        self._combine()
-
-    def _combine(self) -> None:
         w = self.weights.to(self.laws[0].location.device).unsqueeze(-1)
         m, s = (torch.stack([getattr(law, f) for law in self.laws]) for f in ("location", "spread"))
-        self.location = (w * m).sum(0)
-        self.spread = (w * (s.square() + (m - self.location).square())).sum(0).sqrt()
+        location = (w * m).sum(0)
+        spread = (w * (s.square() + (m - location).square())).sum(0).sqrt()
+        vars(self).update(location=location, spread=spread)
 
     @property
     def rounding(self) -> Tensor:  # type: ignore[override]
@@ -388,21 +362,10 @@ class Mixture(Law):
         return cls(laws[0].weights, [joined(of_one) for of_one in members])
 
 
-@stored(
-    "Changed",
-    law=Law,
-    shift=Array("T"),
-    size=Array("T", positive=True),
-    factor=Array("T", positive=True),
-    transient=_OF_PARTS,
-)
+@stored("Changed")
+@dataclass(frozen=True, eq=False)
 class Changed(Law):
     r"""``value(z) = m + factor (value_0(shift + size z) - m)``, with ``m`` the location of a law.
-
-    Parameters
-    ----------
-    law : Law
-    shift, size, factor : Tensor [T]
 
     Examples
     --------
@@ -412,13 +375,17 @@ class Changed(Law):
     2.0
     """
 
-    def __init__(self, law: Law, shift: Tensor, size: Tensor, factor: Tensor) -> None:
-        self.law, self.shift, self.size, self.factor = law, shift, size, factor
-        self._restored()
+    law: Law
+    shift: Rowwise
+    size: RowwisePositive
+    factor: RowwisePositive
+    location: Tensor = field(init=False)
+    spread: Tensor = field(init=False)
 
-    def _restored(self) -> None:
+    def __post_init__(self) -> None:
         spread = self.factor * self.law.spread
-        self.location, self.spread = self.law.location + self.shift * spread, self.size * spread
+        location = self.law.location + self.shift * spread
+        vars(self).update(location=location, spread=self.size * spread)
 
     @property
     def rounding(self) -> Tensor:  # type: ignore[override]
@@ -443,25 +410,19 @@ class Changed(Law):
         return cls(joined([law.law for law in laws]), *parts)
 
 
-@stored("Either", which=Array("T", whole=True), laws=Several(Law), transient=_OF_PARTS)
+@stored("Either")
+@dataclass(frozen=True, eq=False)
 class Either(Law):
-    """One of two laws at each row.
+    """One of two laws at each row, where ``which`` [T] is 0 or 1."""
 
-    Parameters
-    ----------
-    which : Tensor [T]
-        0 or 1.
-    laws : sequence of two Law
-        Each of all rows.
-    """
+    which: Annotated[Tensor, Array("T", whole=True)]
+    laws: Sequence[Law]
+    location: Tensor = field(init=False)
+    spread: Tensor = field(init=False)
 
-    def __init__(self, which: Tensor, laws: Sequence[Law]) -> None:
-        self.which, self.laws = which, list(laws)
-        self._restored()
-
-    def _restored(self) -> None:
+    def __post_init__(self) -> None:
         for name in ("location", "spread"):
-            setattr(self, name, self._chosen(*(getattr(law, name) for law in self.laws)))
+            vars(self)[name] = self._chosen(*(getattr(law, name) for law in self.laws))
 
     @property
     def rounding(self) -> Tensor:  # type: ignore[override]

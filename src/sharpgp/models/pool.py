@@ -1,14 +1,14 @@
 """Several models as one: weights from points that none of them has seen."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
 
 from sharpgp import _progress as progress
-from sharpgp._stored import Array, Several, agree, stored
+from sharpgp._stored import Array, agree, stored
 from sharpgp._table import as_html, as_text
 from sharpgp.data.folds import Split
 from sharpgp.exceptions import InvalidInputError
@@ -65,14 +65,8 @@ class BaseTable(tuple[Member, ...]):
         return as_html(self._rows())
 
 
-@stored(
-    "PooledModel",
-    models=Several(Learner),
-    weights=Array("K"),
-    units=Array("K", positive=True),
-    scores=Array("n"),
-    members=Several(Member),
-)
+@stored("PooledModel")
+@dataclass(frozen=True, eq=False, repr=False)
 class PooledModel(WrappedModel, Learner):
     r"""Several models as one, the mixture of their laws: ``F_x = sum_k w_k F_kx``.
 
@@ -90,19 +84,11 @@ class PooledModel(WrappedModel, Learner):
         Every candidate, also those without a weight.
     """
 
-    scores: Tensor
-
-    def __init__(
-        self,
-        models: Sequence[Learner],
-        weights: Tensor,
-        units: Tensor,
-        scores: Tensor,
-        members: Sequence[Member],
-    ) -> None:
-        self.models = list(models)
-        self.weights, self.units, self.scores = weights, units, scores
-        self.members = list(members)
+    models: Sequence[Learner]
+    weights: Annotated[Tensor, Array("K")]
+    units: Annotated[Tensor, Array("K", positive=True)]
+    scores: Annotated[Tensor, Array("n")] = field()
+    members: Sequence[Member]
 
     def _restored(self) -> None:
         agree("models and weights", len(self.models), len(self.weights))
@@ -307,7 +293,7 @@ def members_of(model: object, name: str) -> list[Member]:
     leave-one-out.  Anything else is not scored.
     """
     if isinstance(model, PooledModel):
-        return model.members
+        return list(model.members)
     if isinstance(model, AveragedModel):
         return [Member(name, 1.0, model.crps)]
     if not isinstance(model, Learner):

@@ -88,9 +88,7 @@ class PriorFitted(RefittedModel):
             parts = [self._quantiles(block, memory) for block in X.split(_BLOCK)]
         y, mean = (torch.cat(several) for several in zip(*parts, strict=True))
         scale = float(self._y.std(correction=0)) or 1.0
-        law = Table.of_quantiles(ndtr(_SCORES).to(y), y, scale)
-        law.location = mean
-        return law
+        return replace(Table.of_quantiles(ndtr(_SCORES).to(y), y, scale), location=mean)
 
     def _memory(self) -> Memory:
         """What the network knows of the context."""

@@ -16,13 +16,15 @@ coverage rests on ranks within two classes, known and new inputs, see
 """
 
 from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Annotated
 
 import numpy as np
 import torch
 from sklearn.ensemble import ExtraTreesRegressor
 from torch import Tensor
 
-from sharpgp._stored import Array, Maybe, agree, stored
+from sharpgp._stored import Array, agree, stored
 from sharpgp.data.copies import Nearest, equal_rows
 from sharpgp.data.folds import first_of_each
 from sharpgp.models.law_memory import law_of
@@ -194,7 +196,8 @@ def _shared_variance(
 # ------------------------------------------------------------------ what is known
 
 
-@stored("KnownInputs", X=Array("L d"), transient={"_nearest": None})
+@stored("KnownInputs")
+@dataclass(frozen=True, eq=False, repr=False)
 class KnownInputs:
     """Distinct inputs [L, d], and which points have one of them.
 
@@ -205,12 +208,11 @@ class KnownInputs:
     [1, -1]
     """
 
-    def __init__(self, X: Tensor) -> None:
-        self.X = X
-        self._restored()
+    X: Annotated[Tensor, Array("L d")]
 
-    def _restored(self) -> None:
-        self._nearest = Nearest(self.X)
+    @cached_property
+    def _nearest(self) -> Nearest:
+        return Nearest(self.X)
 
     def find(self, rows: Inputs) -> Tensor:
         """Number [T] of each row's input, up to rounding; -1 where it is new."""
@@ -218,16 +220,9 @@ class KnownInputs:
 
 
 @stored(
-    "SeenModel",
-    model=Model,
-    X=Array("N d"),
-    y=Array("N"),
-    without=Array("two L"),
-    own=float,
-    averaged=float,
-    labels=Maybe(Array("N", whole=True)),
-    transient=dict.fromkeys(("known", "mean", "count", "rounding", "_shared", "_law"), None),
+    "SeenModel", transient=dict.fromkeys(("known", "mean", "count", "rounding", "_shared", "_law"))
 )
+@dataclass(eq=False, repr=False)
 class SeenModel(WrappedModel):
     """A model that also knows the measurements at each of its inputs.
 
@@ -242,22 +237,13 @@ class SeenModel(WrappedModel):
         See :class:`Repeats`.
     """
 
-    rounding: float
-    known: KnownInputs
-
-    def __init__(
-        self,
-        model: Model,
-        X: Tensor,
-        y: Tensor,
-        without: Tensor,
-        own: float,
-        averaged: float,
-        labels: Tensor | None = None,
-    ) -> None:
-        self.model, self.X, self.y, self.without = model, X, y, without
-        self.own, self.averaged, self.labels = own, averaged, labels
-        self._restored()
+    model: Model
+    X: Annotated[Tensor, Array("N d")]
+    y: Annotated[Tensor, Array("N")]
+    without: Annotated[Tensor, Array("two L")]
+    own: float
+    averaged: float
+    labels: Annotated[Tensor | None, Array("N", whole=True)] = None
 
     @classmethod
     def learned(cls, model: Model, repeats: Repeats, held: HeldOut | None) -> "SeenModel":
@@ -272,7 +258,7 @@ class SeenModel(WrappedModel):
         data = repeats.X, repeats.y, without, repeats.own, repeats.averaged, repeats.labels
         return cls(model, *data)
 
-    def _restored(self) -> None:
+    def __post_init__(self) -> None:
         device = self.X.device
         if self.labels is None:  # as in files of earlier versions
             self.labels = equal_rows(self.X).to(device)

@@ -1,5 +1,7 @@
 """The uncalibrated base GP (B)."""
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
@@ -10,14 +12,13 @@ from sharpgp.gp.posterior import Posterior
 from sharpgp.rows import Rows
 
 
-@stored("GaussianPredictor", posterior=Posterior)
+@stored("GaussianPredictor")
+@dataclass(eq=False, repr=False)
 class GaussianPredictor(LevelPredictor):
     """Gaussian quantiles ``mu(x) + Phi^-1(delta) sigma(theta_R, x)``."""
 
     n_cal = None
-
-    def __init__(self, posterior: Posterior) -> None:
-        self.posterior = posterior
+    posterior: Posterior
 
     def quantiles_inside(self, X: Rows, delta: Tensor) -> Tensor:
         sigma = self.posterior.sigma(self.posterior.theta_R.unsqueeze(0), X)

@@ -1,12 +1,14 @@
 """CV+ intervals: every point is compared with the fit that did not see it."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
 from sharpgp._ranks import rank, whole_rank
-from sharpgp._stored import Array, Several, agree, stored
+from sharpgp._stored import Array, Maybe, agree, stored
 from sharpgp._tail import Tail
 from sharpgp.calibration.predictors.base import ModelPredictor
 from sharpgp.calibration.predictors.by_level import LevelPredictor
@@ -16,13 +18,8 @@ from sharpgp.models.model import Model
 from sharpgp.rows import Rows
 
 
-@stored(
-    "PlusPredictor",
-    model=Model,
-    fits=Several(Model),
-    scores=Several(Array("n")),
-    n_cal=int,
-)
+@stored("PlusPredictor", n_cal=Maybe(int))
+@dataclass(eq=False, repr=False)
 class PlusPredictor(ModelPredictor, LevelPredictor):
     r"""Quantiles of ``value_k(x, z_i)`` over all points ``i``, left out by fit ``k``.
 
@@ -48,17 +45,13 @@ class PlusPredictor(ModelPredictor, LevelPredictor):
     A. Kuchibhotla and A. Ramdas, "Nested conformal prediction", Pattern Recognition, 2022.
     """
 
-    n_cal: int
+    model: Model
+    fits: Sequence[Model]
+    scores: Sequence[Annotated[Tensor, Array("n")]]
 
-    def __init__(self, model: Model, fits: Sequence[Model], scores: list[Tensor]) -> None:
-        self.model = model
-        self.fits = list(fits)
-        self.scores = scores
-        self.n_cal = sum(len(part) for part in scores)
-
-    def _restored(self) -> None:
+    def __post_init__(self) -> None:
         agree("fits and parts", len(self.fits), len(self.scores))
-        agree("number of scores", sum(len(part) for part in self.scores), self.n_cal)
+        self.n_cal: int = sum(len(part) for part in self.scores)
 
     def worst_case(self, coverage: float) -> float:
         """Lower bound on the probability that the band covers, for exchangeable data.
@@ -114,7 +107,7 @@ class PlusPredictor(ModelPredictor, LevelPredictor):
         fits = [fit.extended(X, y) for fit in self.fits]
         return PlusPredictor(self.model.extended(X, y), fits, self.scores)
 
-    def _pooled(self, X: Rows, scores: list[Tensor]) -> Tensor:
+    def _pooled(self, X: Rows, scores: Sequence[Tensor]) -> Tensor:
         """``value_k(x, z_i)`` [T, N] for the scores of all parts."""
         parts = []
         for fit, z in zip(self.fits, scores, strict=True):

@@ -8,8 +8,8 @@ rows left out while the other rows of their group stay.  New groups are predicte
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
@@ -28,7 +28,7 @@ from sharpgp.models.wrapper import WrappedModel
 from sharpgp.rows import Inputs, Rows
 
 
-@stored("KnownGroups", X=Array("L d"), transient={"_numbers": None, "_order": None})
+@stored("KnownGroups", transient={"_numbers": None, "_order": None})
 class KnownGroups(KnownInputs):
     """Known groups by number, which are the units of rows; -1 if unknown.
 
@@ -51,15 +51,8 @@ def group_of(rows: Rows) -> Tensor:
     return rows.unit
 
 
-@stored(
-    "GroupModel",
-    model=Model,
-    parts=Array("N", whole=True),
-    part_of=Array("G", whole=True),
-    shift=Array("G"),
-    size=Array("G"),
-    transient={"_fits": None},
-)
+@stored("GroupModel")
+@dataclass(frozen=True, eq=False, repr=False)
 class GroupModel(WrappedModel):
     """A model of rows whose units are numbers of known groups, or -1.
 
@@ -75,12 +68,12 @@ class GroupModel(WrappedModel):
         Mean and deviation of further scores of each group.
     """
 
-    def __init__(
-        self, model: Model, parts: Tensor, part_of: Tensor, shift: Tensor, size: Tensor
-    ) -> None:
-        self.model, self.parts, self.part_of = model, parts, part_of
-        self.shift, self.size = shift, size
-        self._fits: dict[int, Model] | None = None
+    model: Model
+    parts: Annotated[Tensor, Array("N", whole=True)]
+    part_of: Annotated[Tensor, Array("G", whole=True)]
+    shift: Annotated[Tensor, Array("G")]
+    size: Annotated[Tensor, Array("G")]
+    _fits: dict[int, Model] = field(default_factory=dict, init=False)
 
     def _restored(self) -> None:
         agree("parts", len(self.parts), len(self.model.y_train))
@@ -108,8 +101,6 @@ class GroupModel(WrappedModel):
         """The fit without a part, made on first use."""
         if part < 0:
             return self.model
-        if self._fits is None:
-            self._fits = {}
         if part not in self._fits:
             rest = (self.parts != part).nonzero()[:, 0]
             n_parts = int(self.parts.max()) + 1

@@ -1,9 +1,9 @@
 """The predictor from scores: a model gives scores and values, ranks of scores give ``beta``."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
 import torch
@@ -42,9 +42,8 @@ from sharpgp.models.model import HeldOut, Model
 from sharpgp.models.wrapper import WrappedModel
 from sharpgp.rows import Inputs, Rows, rows_of_earlier
 
-# Columns of the table of scores, and what else the constructor takes.
+# Columns of the table of scores.
 _COLUMNS = ("rows_cal", "y_cal", "scores", "weights", "units", "drawn", "part", "row", "once")
-_SETTINGS = ("model", "counted", "ratio", "in_training", "draw", "bands", "parts")
 # Ends move outward by this share of the location, so that rounding does not exclude their point.
 _ROUNDING = 16 * torch.finfo(torch.float64).eps
 # Up to this many scores, a report ranks the others of each of its points.
@@ -69,31 +68,12 @@ def _of_earlier(values: dict[str, Any]) -> dict[str, Any]:
     return {**values, **more, **({} if units is None else {"units": units})}
 
 
-@stored(
-    "ScoredPredictor",
-    model=Model,
-    rows_cal=Rows,
-    y_cal=Array("C"),
-    scores=Array("C"),
-    weights=Maybe(Array("C")),
-    units=Maybe(Array("C", whole=True)),
-    drawn=Maybe(Array("C", whole=True)),
-    part=Array("C", whole=True),
-    row=Array("C", whole=True),
-    once=Array("C", whole=True),
-    counted=str,
-    parts=Parts,
-    bands=Several(bool),
-    in_training=bool,
-    ratio=Maybe(type(None)),
-    draw=Maybe(float),
-    by_group=Maybe(Calibrated),
-    law_cal=Maybe(Law),
-    trained_groups=Maybe(Array("G", whole=True)),
-    unseen=Maybe(UnseenLevels),
-    transient={"ranks_of": None, "n_cal": None, "_unit_of": None},
-    earlier=_of_earlier,
-)
+#: Whole numbers [C]; from a default until a predictor is made.
+OfEachScore = Annotated[Any, Array("C", whole=True)]
+
+
+@stored("ScoredPredictor", earlier=_of_earlier)
+@dataclass(eq=False, repr=False)
 class ScoredPredictor(ModelPredictor):
     r"""``Q(delta, x) = value(x, beta(delta))``, ``beta`` from ranks of scores.
 
@@ -123,7 +103,7 @@ class ScoredPredictor(ModelPredictor):
     Parameters
     ----------
     model : Model
-    rows_cal : Rows or Tensor [C, d]
+    rows_cal : Rows [C]
     y_cal : Tensor [C]
         Calibration points, oldest first.
     scores : Tensor [C]
@@ -153,10 +133,10 @@ class ScoredPredictor(ModelPredictor):
         Whether the model was also trained on the calibration points (``cv``, ``loo``).
     draw : float, optional
         In [0, 1): see :class:`sharpgp.calibration.ranks.Ranks`.
-    bands : sequence of bool, optional
-        Whether intervals in each part are symmetric by default.  If None, the rule
+    bands : sequence of bool or None, optional
+        Whether intervals in each part are symmetric by default.  If None or empty, the rule
         :func:`sharpgp.calibration.intervals.prefers_band` decides.
-    held : Law, optional
+    law_cal : Law, optional
         Law of the calibration points by fits without them; by default that of the model, which has
         not seen them.
 
@@ -185,64 +165,58 @@ class ScoredPredictor(ModelPredictor):
     True
     """
 
-    n_cal: int
-    counted: str
-    units: Tensor | None = None
-    drawn: Tensor | None = None
+    model: Model
+    rows_cal: Rows
+    y_cal: Annotated[Tensor, Array("C")]
+    scores: Annotated[Tensor, Array("C")]
+    _: KW_ONLY
+    weights: Annotated[Tensor | None, Array("C")] = None
+    units: Annotated[Tensor | None, Array("C", whole=True)] = None
+    counted: str = "points"
+    drawn: Annotated[Tensor | None, Array("C", whole=True)] = None
+    ratio: Annotated[Ratio | None, Maybe(type(None))] = None
+    in_training: bool = False
     draw: float | None = None
+    parts: Parts = Parts()  # noqa: RUF009 (frozen)
+    part: OfEachScore = None
+    row: OfEachScore = None
+    once: OfEachScore = None
+    bands: Annotated[Sequence[Any], Several(bool)] = ()
     law_cal: Law | None = None
+    by_group: Calibrated | None = None
     #: Groups of which the model has seen rows; rows that join them say nothing about new groups.
-    trained_groups: Tensor | None = None
+    trained_groups: Annotated[Tensor | None, Array("G", whole=True)] = None
     #: What widens the laws of rows with a category that no training row has.
     unseen: UnseenLevels | None = None
+    ranks_of: list[Ranks] = field(init=False)
+    n_cal: int = field(init=False)
+    _unit_of: list[float] = field(init=False)
 
-    def __init__(
-        self,
-        model: Model,
-        rows_cal: Inputs,
-        y_cal: Tensor,
-        scores: Tensor,
-        *,
-        weights: Tensor | None = None,
-        units: Tensor | None = None,
-        counted: str = "points",
-        drawn: Tensor | None = None,
-        ratio: Ratio | None = None,
-        in_training: bool = False,
-        draw: float | None = None,
-        parts: Parts | None = None,
-        part: Tensor | None = None,
-        row: Tensor | None = None,
-        once: Tensor | None = None,
-        bands: Sequence[bool | None] | None = None,
-        held: Law | None = None,
-    ) -> None:
-        self.model = model
-        self.rows_cal, self.y_cal, self.scores = Rows.of(rows_cal), y_cal, scores
-        self.weights = None if weights is None else require_positive(weights)
-        self.units, self.counted, self.drawn, self.ratio = units, counted, drawn, ratio
-        self.in_training, self.draw, self.law_cal = in_training, draw, held
-        every = torch.arange(len(scores), device=scores.device)
-        self.parts = Parts() if parts is None else parts
-        self.part = torch.zeros_like(every) if part is None else part
-        self.row = every if row is None else row
-        self.once = torch.ones_like(every) if once is None else once
-        decided = [None] * len(self.parts) if bands is None else bands
+    def __post_init__(self) -> None:
+        every = torch.arange(len(self.scores), device=self.scores.device)
+        self.weights = None if self.weights is None else require_positive(self.weights)
+        self.part = torch.zeros_like(every) if self.part is None else self.part
+        self.row = every if self.row is None else self.row
+        self.once = torch.ones_like(every) if self.once is None else self.once
+        decided = self.bands or [None] * len(self.parts)
         self.bands = [self._band_of(k) if one is None else one for k, one in enumerate(decided)]
-        self._rank()
+        own = [self.part == k for k in range(len(self.parts))]
+        self.ranks_of = [self._ranks_in(mine) for mine in own]
+        self._unit_of = [self._unit_in(mine) for mine in own]
+        self.n_cal = min(ranks.n for ranks in self.ranks_of)
 
     @classmethod
     def from_model(
         cls, model: Model, rows: Inputs, y_cal: Tensor, *, draw: float | None = None
     ) -> Self:
         """Predictor from the scores of points that the model has not seen."""
-        return cls(model, rows, y_cal, model.score(rows, y_cal), draw=draw)
+        return cls(model, Rows.of(rows), y_cal, model.score(rows, y_cal), draw=draw)
 
     @classmethod
     def from_training(cls, model: Model, held: HeldOut) -> Self:
         """Predictor from the scores of training points, each under fits without it."""
         data = model.rows[held.rows], model.y_train[held.rows], held.scores
-        return cls(model, *data, in_training=True, held=held.law)
+        return cls(model, *data, in_training=True, law_cal=held.law)
 
     def within(self, by: Sequence[int] | Callable[[Any], Any]) -> Self:
         """The same with ranks within classes, see :class:`Parts`.
@@ -276,15 +250,8 @@ class ScoredPredictor(ModelPredictor):
             agree("sign of weights", right, True)
         agree("parts", self.part.unique().tolist(), list(range(len(self.parts))))
         agree("choices of intervals", len(self.bands), len(self.parts))
-        self._rank()
 
     # -------------------------------------------------------------- ranks
-
-    def _rank(self) -> None:
-        own = [self.part == k for k in range(len(self.parts))]
-        self.ranks_of = [self._ranks_in(mine) for mine in own]
-        self._unit_of = [self._unit_in(mine) for mine in own]
-        self.n_cal = min(ranks.n for ranks in self.ranks_of)
 
     def _ranks_in(self, mine: Tensor) -> Ranks:
         z, weights = self.scores[mine], self._own(mine)
@@ -476,7 +443,7 @@ class ScoredPredictor(ModelPredictor):
         counting = (self.once > 0).nonzero()[:, 0]
         groups = None if self.groups is None else self.groups[counting]
         table = self._taken(counting, part=None, drawn=None, units=groups)
-        return self._with(**table, parts=None, bands=self.bands[-1:])
+        return self._with(**table, parts=Parts(), bands=self.bands[-1:])
 
     def by_part(self) -> list["ScoredPredictor"]:
         """The predictor of each part alone."""
@@ -493,7 +460,7 @@ class ScoredPredictor(ModelPredictor):
             alone = drawn is not None and (counted != "points" or not bool(drawn.all()))
             table["drawn"] = drawn if alone and bool(drawn.any()) else None
             bands = self.bands[k : k + 1]
-            found.append(self._with(**table, counted=counted, parts=None, bands=bands))
+            found.append(self._with(**table, counted=counted, parts=Parts(), bands=bands))
         return found
 
     def at_own_points(self) -> "HeldOutPredictor":
@@ -600,7 +567,7 @@ class ScoredPredictor(ModelPredictor):
         numbers = [one.bincount(minlength=len(self.parts)) for one in (self.part, every[place])]
         pairs = zip(self.bands, (numbers[0] != numbers[1]).tolist(), strict=True)
         bands = [None if changed and not at_bound else band for band, changed in pairs]
-        return self._with(**table, model=model, bands=bands, held=None)
+        return self._with(**table, model=model, bands=bands, law_cal=None)
 
     def weighted(self, sample_weight: Weights) -> "ScoredPredictor":
         """The same scores with weights: an array, one for each row, or a function of ``X``."""
@@ -631,7 +598,7 @@ class ScoredPredictor(ModelPredictor):
                 "cal_size, or use calibration='cv'"
             )
         warn_if_few_groups(n_groups, n_points, held_out=not self.in_training)
-        return self._with(units=groups, counted="groups", bands=None)
+        return self._with(units=groups, counted="groups", bands=())
 
     def _conditioned(self, X: Rows, y: Tensor) -> "ScoredPredictor":
         return self._with(model=self.model.extended(X, y))
@@ -641,17 +608,13 @@ class ScoredPredictor(ModelPredictor):
         every = {name: getattr(self, name) for name in _COLUMNS}
         taken = {name: None if one is None else one[places] for name, one in every.items()}
         law = None if self.law_cal is None else self.law_cal.take(places)
-        return {**taken, "held": law, **changed}
+        return {**taken, "law_cal": law, **changed}
 
     def _with(self, **changed: Any) -> Self:
         """The same with other arguments of the constructor; bounds and known groups are left."""
-        kept = {name: getattr(self, name) for name in (*_COLUMNS, *_SETTINGS)}
-        new = {**kept, "held": self.law_cal, **changed}
-        if new["parts"] is not None:
-            new["parts"] = new["parts"].with_known(new["model"].known)
-        other = type(self)(**new)
-        other.trained_groups, other.unseen = self.trained_groups, self.unseen
-        return other
+        other = {"model": self.model, "parts": self.parts, "by_group": None, **changed}
+        other["parts"] = other["parts"].with_known(other["model"].known)
+        return replace(self, **other)
 
 
 class HeldOutPredictor(ScoredPredictor):

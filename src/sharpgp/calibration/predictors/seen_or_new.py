@@ -174,7 +174,9 @@ def from_left_out(model: Model, held: HeldOut, repeats: Repeats) -> Calibrated:
     once = torch.cat([~torch.isin(rows, last), torch.ones_like(last).bool()])
     return ScoredPredictor(
         model,
-        *(X[place], repeats.y[place], torch.cat([scores[rows], z])),
+        Rows.of(X[place]),
+        repeats.y[place],
+        torch.cat([scores[rows], z]),
         units=torch.cat([of_new[rows], int(labels.max()) + len(labels) + 1 + units]),
         drawn=torch.cat([torch.zeros_like(rows), drawn]),
         in_training=True,
@@ -182,7 +184,7 @@ def from_left_out(model: Model, held: HeldOut, repeats: Repeats) -> Calibrated:
         part=part,
         row=place,
         once=once.long(),
-        held=joined([law.take(rows), known]),
+        law_cal=joined([law.take(rows), known]),
     )
 
 

@@ -1,5 +1,6 @@
 """A trained GP with its own spread, or with a constant one."""
 
+from dataclasses import dataclass
 from typing import Self
 
 import torch
@@ -11,7 +12,8 @@ from sharpgp.models.model import GPModel
 from sharpgp.rows import Inputs
 
 
-@stored("PosteriorModel", posterior=Posterior)
+@stored("PosteriorModel")
+@dataclass(frozen=True, eq=False, repr=False)
 class PosteriorModel(GPModel):
     """``mu(x)`` and ``sigma(theta_R, x)`` of a posterior.
 
@@ -25,8 +27,7 @@ class PosteriorModel(GPModel):
     True
     """
 
-    def __init__(self, posterior: Posterior) -> None:
-        self.posterior = posterior
+    posterior: Posterior
 
     def location(self, rows: Inputs) -> Tensor:
         return self.posterior.mean(rows)
