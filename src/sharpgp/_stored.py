@@ -320,7 +320,7 @@ class _Saved:
             key: ABSENT
             for base in cls.__mro__
             for key, value in vars(base).items()
-            if isinstance(value, cached_property)
+            if isinstance(value, cached_property) and key not in specs
         }
         derived = {
             one.name: ABSENT if one.default is MISSING else one.default

@@ -1,6 +1,7 @@
-"""Base of this library's GPs: a covariance and units; most also keep their data."""
+"""Base of this library's GPs with data: a covariance, units, and the data in these."""
 
 from abc import abstractmethod
+from functools import cached_property
 from typing import Any, Self
 
 from torch import Tensor
@@ -8,44 +9,13 @@ from torch import Tensor
 from sharpgp._forwarded import forwarded
 from sharpgp._stored import Array, agree
 from sharpgp.gp.kernels.covariance import Covariance
-from sharpgp.gp.posterior import DataPosterior, Posterior, TrainingResult
+from sharpgp.gp.posterior import DataPosterior, TrainingResult
 from sharpgp.gp.scaling import Affine
 from sharpgp.rows import Inputs, Rows
 
 
-class CovariancePosterior(Posterior):
-    """A GP of this library: a covariance, its hyperparameters, and the units that it works in."""
-
-    def __init__(
-        self,
-        covariance: Covariance,
-        theta_R: Tensor,
-        x_units: Affine,
-        y_units: Affine,
-        training: TrainingResult | None,
-    ) -> None:
-        self.covariance = covariance
-        self.names = covariance.names
-        self.searched = covariance.searched
-        self.theta_R = theta_R
-        self.x_units, self.y_units = x_units, y_units
-        self.training = training
-
-    def _agree(self, inputs: Tensor, targets: Tensor) -> None:
-        """Raise unless the parts from a file fit standardised inputs [n, d] and targets [n]."""
-        agree("length of theta_R", len(self.theta_R), self.covariance.n_theta)
-        agree("units of the inputs", self.x_units.shift.shape, inputs[0].shape)
-        agree("units of the target", self.y_units.shift.shape, targets[0].shape)
-        self.names, self.searched = self.covariance.names, self.covariance.searched
-
-    n_inverse = forwarded("covariance.n_inverse")
-    ties = forwarded("covariance.sharing")
-
-
-class KernelPosterior(CovariancePosterior, DataPosterior):
-    """A GP of this library that keeps its data, standardised."""
-
-    _ends: tuple[Tensor, Tensor] | None = None
+class KernelPosterior(DataPosterior):
+    """A GP of this library: a covariance, its hyperparameters, units, and standardised data."""
 
     def __init__(
         self,
@@ -60,16 +30,24 @@ class KernelPosterior(CovariancePosterior, DataPosterior):
     ) -> None:
         rows = Rows.of(X)
         units = x_units or Affine.identity(rows.X), y_units or Affine.identity(y)
-        super().__init__(covariance, theta_R, *units, training)
+        self.theta_R, self.training = theta_R, training
+        self.x_units, self.y_units = units
         self._rows, self._y = self._inward(rows), self.y_units.forward(y)
-        self.covariance = self.covariance.reaching(self._X)
+        self.covariance = covariance.reaching(self._X)
 
     def _restored(self) -> None:
         agree("rows", len(self._rows), len(self._y))
-        self._agree(self._X, self._y)
+        agree("length of theta_R", len(self.theta_R), self.covariance.n_theta)
+        agree("units of the inputs", self.x_units.shift.shape, self._X[0].shape)
+        agree("units of the target", self.y_units.shift.shape, self._y[0].shape)
         # gpytorch kernels do not say how many features they take.
         theta = self.theta_R.unsqueeze(0)
         agree("kernel of a point", self.covariance.matrix(theta, self._X[:1]).shape, (1, 1, 1))
+
+    names = forwarded("covariance.names")
+    searched = forwarded("covariance.searched")
+    n_inverse = forwarded("covariance.n_inverse")
+    ties = forwarded("covariance.sharing")
 
     @property
     def n_train(self) -> int:
@@ -81,12 +59,10 @@ class KernelPosterior(CovariancePosterior, DataPosterior):
 
     device = forwarded("_X.device")
 
-    @property
+    @cached_property
     def input_range(self) -> tuple[Tensor, Tensor]:
         """Cached, as every prediction needs it."""
-        if self._ends is None:
-            self._ends = self.x_units.back(self._X.amin(0)), self.x_units.back(self._X.amax(0))
-        return self._ends
+        return self.x_units.back(self._X.amin(0)), self.x_units.back(self._X.amax(0))
 
     def _inward(self, rows: Inputs) -> Rows:
         """Rows in the units that the covariance works in."""
@@ -146,7 +122,7 @@ class KernelPosterior(CovariancePosterior, DataPosterior):
         return {}
 
 
-#: Attributes in files of every GP with data; names and searched follow from the covariance.
+#: Attributes in files of every GP with data.
 STORED: dict[str, Any] = {
     "covariance": Covariance,
     "theta_R": Array("P", positive=True),
@@ -156,4 +132,3 @@ STORED: dict[str, Any] = {
     "_y": Array("N"),
     "training": TrainingResult | None,
 }
-DERIVED: dict[str, Any] = {"names": None, "searched": None, "_ends": None}

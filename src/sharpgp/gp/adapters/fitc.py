@@ -9,7 +9,7 @@ from torch import Tensor
 from sharpgp._stored import Array, stored
 from sharpgp.gp.compute import block_entries
 from sharpgp.gp.dense import cholesky
-from sharpgp.gp.kernel_posterior import DERIVED, STORED
+from sharpgp.gp.kernel_posterior import STORED
 from sharpgp.gp.kernels.covariance import NOISE
 from sharpgp.gp.posterior import Start
 from sharpgp.gp.sparse.posterior import InducingPosterior, SparsePosterior
@@ -26,7 +26,7 @@ class _Parts(NamedTuple):
     LB: Tensor
 
 
-@stored("FitcPosterior", **STORED, _Z=Array("M d"), transient=DERIVED | {"_kept": None})
+@stored("FitcPosterior", **STORED, _Z=Array("M d"), transient={"_kept": None})
 class FitcPosterior(InducingPosterior):
     r"""Posterior of a sparse GP whose training points are independent given the inducing ones.
 

@@ -33,8 +33,7 @@ class MappedPosterior(WrappedPosterior):
     def __init__(
         self, base: DataPosterior, X: Tensor, y: Tensor, inputs: Map, prior_mean: Map
     ) -> None:
-        super().__init__(base)
-        self._X, self._y = X, y
+        self.base, self._X, self._y = base, X, y
         self._map, self._prior_mean = inputs, prior_mean
 
     def _around(self, base: DataPosterior, rows: Rows, y: Tensor) -> Self:

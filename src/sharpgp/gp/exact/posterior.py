@@ -18,7 +18,7 @@ from sharpgp.gp.compute import (
 )
 from sharpgp.gp.dense import cholesky, loo_given_factor, variance_given_factor
 from sharpgp.gp.exact.in_blocks import factor_of, likelihood_of, loo_of, variance_of
-from sharpgp.gp.kernel_posterior import DERIVED, STORED, KernelPosterior
+from sharpgp.gp.kernel_posterior import STORED, KernelPosterior
 from sharpgp.gp.kernels.covariance import NOISE
 from sharpgp.gp.scaling import Affine
 from sharpgp.rows import Inputs, Rows, rows_of_earlier
@@ -37,7 +37,7 @@ Answer = TypeVar("Answer")
     "ExactPosterior",
     **STORED,
     earlier=rows_of_earlier,
-    transient=DERIVED | {"_weights": None, "_factors": None, "_left_out": None},
+    transient={"_weights": None, "_factors": None, "_left_out": None},
 )
 class ExactPosterior(KernelPosterior):
     r"""Posterior of an exact GP.

@@ -4,18 +4,18 @@ Features that share a lengthscale, such as those that encode one column of a tab
 feature here: what they are functions of is the distance in all of them.
 """
 
-import copy
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any, Self
 
 import torch
 from torch import Tensor
 
-from sharpgp._stored import Array, Maybe, Several, agree, stored
+from sharpgp._stored import Array, agree, stored
 from sharpgp.gp.compute import block_entries
-from sharpgp.gp.kernels.covariance import NOISE, Named
+from sharpgp.gp.kernels.covariance import NOISE, Named, without_names
 from sharpgp.gp.kernels.fixed_points import FixedPoints, by_covariance
 from sharpgp.gp.kernels.stationary import LARGEST_EXPONENT, StationaryAt, stationary_blocks
 from sharpgp.gp.ties import Ties, members, of_each, per_feature
@@ -25,14 +25,8 @@ _ROOT = math.sqrt(5.0)
 _BLOCK = 2**15
 
 
-@stored(
-    "Additive",
-    kind=str,
-    n_features=int,
-    names=Several(str),
-    ties=Maybe(Several(int)),
-    reach=Maybe(Array("two d")),
-)
+@stored("Additive", earlier=without_names)
+@dataclass(frozen=True, eq=False, repr=False)
 class Additive(Named):
     r"""A Matern-5/2 kernel of all features plus sums over single features and over pairs.
 
@@ -61,9 +55,11 @@ class Additive(Named):
     """
 
     #: Ends [2, d] to which inputs of the linear part are clipped; None for none.
-    reach: Tensor | None = None
+    reach: Annotated[Tensor | None, Array("two d")] = None
 
-    def _names(self) -> tuple[str, ...]:
+    @cached_property
+    def names(self) -> tuple[str, ...]:  # type: ignore[override]
+        """See :class:`Covariance`."""
         features = range(self.n_lengthscales)
         return (
             *(f"inverse_lengthscale_{j}" for j in features),
@@ -120,12 +116,10 @@ class Additive(Named):
         squares = self._clipped(X).square().sum(-1)
         return torch.stack(constant).sum(0) + linear / self.n_features * squares
 
-    def reaching(self, Z: Tensor) -> "Additive":
+    def reaching(self, Z: Tensor) -> Self:
         """The linear part ends a width beyond the data."""
         low, high = Z.detach().amin(0), Z.detach().amax(0)
-        other = copy.copy(self)
-        other.reach = torch.stack([low - (high - low), high + (high - low)])
-        return other
+        return replace(self, reach=torch.stack([low - (high - low), high + (high - low)]))
 
     def _clipped(self, X: Tensor) -> Tensor:
         return X if self.reach is None else X.clamp(*self.reach)

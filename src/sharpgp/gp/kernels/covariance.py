@@ -7,12 +7,14 @@ name share one interface with any gpytorch kernel, see :mod:`sharpgp.gp.kernels.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor
 
-from sharpgp._stored import Maybe, Several, agree, stored
+from sharpgp._stored import agree, stored
 from sharpgp.gp.dense import add_each_to_diagonal, add_to_diagonal
 from sharpgp.gp.directions import Directions
 from sharpgp.gp.kernels.fixed_points import ByAutograd, FixedPoints
@@ -88,7 +90,7 @@ class Covariance(ABC):
         """Standardised units of inputs [N, d]."""
         return Affine.standardising(X, self.ties)
 
-    def reaching(self, Z: Tensor) -> "Covariance":
+    def reaching(self, Z: Tensor) -> Self:
         """The same for predictions from data at ``Z`` [N, d], in the units of ``theta``.
 
         A kernel that grows with its inputs stops growing somewhere beyond the data.
@@ -112,6 +114,7 @@ class Covariance(ABC):
         return mask
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class Named(Covariance):
     """A built-in kernel with a name and hand-written gradients.
 
@@ -121,6 +124,10 @@ class Named(Covariance):
 
     kind: str
     n_features: int
+    ties: Ties | None = None
+
+    def __post_init__(self) -> None:
+        vars(self)["ties"] = as_ties(self.ties)
 
     @abstractmethod
     def blocks(self, theta: Tensor, X1: Tensor, X2: Tensor | None = None) -> Tensor:
@@ -134,16 +141,6 @@ class Named(Covariance):
         """Points [N, p] whose Euclidean distances tell which of ``Z`` [N, d] are near."""
         return Z * self.relevance(theta)
 
-    def __init__(self, kind: str, n_features: int, ties: Ties | None = None) -> None:
-        self.kind = kind
-        self.n_features = n_features
-        self.ties = as_ties(ties)
-        self.names = self._names()
-
-    @abstractmethod
-    def _names(self) -> tuple[str, ...]:
-        """See :class:`Covariance`."""
-
     @property
     def of_all_features(self) -> tuple[bool, ...]:
         """Whether each inverse lengthscale is one of a distance in all features."""
@@ -156,7 +153,11 @@ class Named(Covariance):
 
     def _restored(self) -> None:
         agree("ties of features", are_ties(self.ties, self.n_features), True)
-        agree("hyperparameters", self.names, self._names())
+
+
+def without_names(values: dict[str, Any]) -> dict[str, Any]:
+    """The values of a kernel in a file of an earlier version, which repeats what follows."""
+    return {key: value for key, value in values.items() if key != "names"}
 
 
 class ConstantVariance(Named):
@@ -166,7 +167,9 @@ class ConstantVariance(Named):
     feature, fewer where features share them (``ties``).
     """
 
-    def _names(self) -> tuple[str, ...]:
+    @cached_property
+    def names(self) -> tuple[str, ...]:  # type: ignore[override]
+        """See :class:`Covariance`."""
         inverse = tuple(f"inverse_lengthscale_{j}" for j in range(self.n_lengthscales))
         return (*inverse, "signal_variance", "noise_variance")
 
@@ -181,7 +184,7 @@ class ConstantVariance(Named):
         return theta[:, SIGNAL, None].expand(-1, X.shape[0])
 
 
-@stored("Stationary", kind=str, n_features=int, names=Several(str), ties=Maybe(Several(int)))
+@stored("Stationary", earlier=without_names)
 class Stationary(ConstantVariance):
     """Squared-exponential and Matern kernels with one lengthscale per feature.
 

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from sharpgp._forwarded import forwarded
-from sharpgp._stored import ABSENT, Maybe, Several, agree, stored
+from sharpgp._stored import agree, stored
 from sharpgp.gp.directions import Directions
-from sharpgp.gp.kernels.covariance import Named
+from sharpgp.gp.kernels.covariance import Named, without_names
 from sharpgp.gp.kernels.fixed_points import FixedPoints
 from sharpgp.gp.kernels.stationary import STATIONARY, StationaryAt
 from sharpgp.gp.kernels.sums import of_names
@@ -19,15 +19,7 @@ from sharpgp.gp.scaling import Affine
 from sharpgp.gp.ties import as_ties
 
 
-@stored(
-    "FewLengthscales",
-    kind=str,
-    n_features=int,
-    names=Several(str),
-    ties=Maybe(Several(int)),
-    directions=Directions,
-    transient={"_inner": ABSENT},
-)
+@stored("FewLengthscales", directions=Directions, earlier=without_names)
 class FewLengthscales(Named):
     """A kernel in which some directions have a lengthscale each, and the rest share one.
 
@@ -47,11 +39,15 @@ class FewLengthscales(Named):
     0.1353
     """
 
+    directions: Directions
+
     def __init__(self, kind: str, n_features: int, directions: Directions) -> None:
-        self.directions = directions
+        vars(self)["directions"] = directions
         super().__init__(kind, n_features)
 
-    def _names(self) -> tuple[str, ...]:
+    @cached_property
+    def names(self) -> tuple[str, ...]:  # type: ignore[override]
+        """See :class:`Covariance`."""
         last = None if self.directions.are_whole else self.n_lengthscales - 1
         shared = {f"inverse_lengthscale_{last}": "inverse_shared_lengthscale"}
         names = (shared.get(name, name) for name in self._inner.names)
@@ -61,7 +57,6 @@ class FewLengthscales(Named):
     def _restored(self) -> None:
         agree("kernel", turns(self.kind), True)
         agree("features of directions", len(self.directions.axes), self.n_features)
-        agree("hyperparameters", self.names, self._names())
 
     sharing = forwarded("directions")
     n_lengthscales = forwarded("directions.n_lengthscales")

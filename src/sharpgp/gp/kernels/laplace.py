@@ -3,14 +3,14 @@
 import torch
 from torch import Tensor
 
-from sharpgp._stored import Maybe, Several, agree, stored
-from sharpgp.gp.kernels.covariance import ConstantVariance
+from sharpgp._stored import agree, stored
+from sharpgp.gp.kernels.covariance import ConstantVariance, without_names
 from sharpgp.gp.kernels.fixed_points import FixedPoints, by_covariance
 from sharpgp.gp.kernels.stationary import LARGEST_EXPONENT, SIGNAL
 from sharpgp.gp.ties import Ties, of_each, per_feature
 
 
-@stored("Laplace", kind=str, n_features=int, names=Several(str), ties=Maybe(Several(int)))
+@stored("Laplace", earlier=without_names)
 class Laplace(ConstantVariance):
     r"""``k = s exp(-sum_j |x_j - x_j'| / l_j)``, a product of kernels of single features.
 

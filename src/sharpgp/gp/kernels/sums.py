@@ -1,15 +1,15 @@
 """Sums of named kernels, each with its own lengthscales: smooth and rough parts of a function."""
 
-import copy
 from collections.abc import Callable, Sequence
-from typing import Any
+from functools import cached_property
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 
-from sharpgp._stored import Maybe, Several, agree, stored
+from sharpgp._stored import Several, agree, stored
 from sharpgp.gp.kernels.additive import Additive
-from sharpgp.gp.kernels.covariance import NOISE, STATIONARY, Named, Stationary
+from sharpgp.gp.kernels.covariance import NOISE, STATIONARY, Named, Stationary, without_names
 from sharpgp.gp.kernels.fixed_points import FixedPoints
 from sharpgp.gp.kernels.laplace import Laplace
 from sharpgp.gp.priors import LengthscalePrior
@@ -35,14 +35,7 @@ def of_names(names: str, n_features: int, ties: Ties | None) -> Named:
     return parts[0] if len(parts) == 1 else Sum(parts)
 
 
-@stored(
-    "Sum",
-    parts=Several(Named),
-    kind=str,
-    n_features=int,
-    names=Several(str),
-    ties=Maybe(Several(int)),
-)
+@stored("Sum", parts=Several(Named), earlier=without_names)
 class Sum(Named):
     r"""``k = k_1 + k_2 + ...`` of named kernels of the same features.
 
@@ -63,8 +56,10 @@ class Sum(Named):
     [4.0, 2.4261]
     """
 
+    parts: Sequence[Named]
+
     def __init__(self, parts: Sequence[Named]) -> None:
-        self.parts = list(parts)
+        vars(self)["parts"] = list(parts)
         kind = "+".join(part.kind for part in self.parts)
         super().__init__(kind, self.parts[0].n_features, self.parts[0].ties)
 
@@ -72,7 +67,9 @@ class Sum(Named):
         agree("parts", self.kind, "+".join(part.kind for part in self.parts))
         super()._restored()
 
-    def _names(self) -> tuple[str, ...]:
+    @cached_property
+    def names(self) -> tuple[str, ...]:  # type: ignore[override]
+        """See :class:`Covariance`."""
         found: list[list[str]] = [[], []]
         for k, part in enumerate(self.parts):
             of_part = [f"{name}_{k + 1}" if k else name for name in part.names[:NOISE]]
@@ -127,10 +124,8 @@ class Sum(Named):
         places = [torch.tensor(own, device=X.device) for own in self._places]
         return _SumAt([part.fix_points(X) for part in self.parts], places)
 
-    def reaching(self, Z: Tensor) -> "Sum":
-        other = copy.copy(self)
-        other.parts = [part.reaching(Z) for part in self.parts]  # type: ignore[misc]
-        return other
+    def reaching(self, Z: Tensor) -> Self:
+        return type(self)([part.reaching(Z) for part in self.parts])
 
     def penalty(self, prior: LengthscalePrior | None, Z: Tensor) -> Callable[[Tensor], Any]:
         """The sum of those of the parts."""

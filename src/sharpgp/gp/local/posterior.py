@@ -8,11 +8,11 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from sharpgp._stored import ABSENT, Array, Maybe, agree, stored
+from sharpgp._stored import Array, Maybe, agree, stored
 from sharpgp._validation import as_count
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.compute import threads_for
-from sharpgp.gp.kernel_posterior import DERIVED, STORED, KernelPosterior
+from sharpgp.gp.kernel_posterior import STORED, KernelPosterior
 from sharpgp.gp.kernels.covariance import Covariance, Named
 from sharpgp.gp.local.blocks import Blocks, Layout, greedy_landmarks
 from sharpgp.gp.local.conditionals import Conditionals, vecchia_likelihood
@@ -37,9 +37,7 @@ _MOST_CONDITIONALS = 1000
     seed=int,
     block_rows=Maybe(int),
     chosen=Maybe(Array("M", whole=True)),
-    transient=DERIVED
-    | {"landmark_rows": ABSENT, "_nearest": ABSENT, "_others": ABSENT, "_layout": ABSENT}
-    | {"_asked": None, "_kept": None, "_given": None},
+    transient={"_asked": None, "_kept": None, "_given": None},
 )
 class LocalPosterior(KernelPosterior):
     r"""Posterior of a GP that predicts from random landmarks and from the nearest other rows.

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sharpgp._stored import ABSENT, Array, agree, stored
+from sharpgp._stored import Array, agree, stored
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.compute import block_entries, threads_for
-from sharpgp.gp.kernel_posterior import DERIVED, STORED, KernelPosterior
+from sharpgp.gp.kernel_posterior import STORED, KernelPosterior
 from sharpgp.gp.kernels.covariance import Covariance
 from sharpgp.gp.posterior import TrainingResult
 from sharpgp.gp.scaling import Affine
@@ -98,7 +98,7 @@ class InducingPosterior(KernelPosterior):
     **STORED,
     earlier=rows_of_earlier,
     _Z=Array("M d"),
-    transient=DERIVED | {"_data": ABSENT, "_weights": None, "_factors": None},
+    transient={"_weights": None, "_factors": None},
 )
 class SparsePosterior(InducingPosterior):
     r"""Posterior of a sparse GP, by Titsias' variational approximation.

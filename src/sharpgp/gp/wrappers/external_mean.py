@@ -1,7 +1,9 @@
 """A mean from elsewhere, with a GP of its residuals for the spread."""
 
 from abc import ABC, abstractmethod
-from typing import Self
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, Self
 
 import torch
 from torch import Tensor
@@ -31,13 +33,8 @@ class Mean(ABC):
         return self
 
 
-@stored(
-    "CentredPosterior",
-    regression=Mean,
-    base=DataPosterior,
-    centre=Array("N"),
-    transient=dict.fromkeys(("theta_R", "names", "searched", "training", "_g_loo")),
-)
+@stored("CentredPosterior")
+@dataclass(frozen=True, eq=False, repr=False)
 class CentredPosterior(WrappedPosterior):
     r"""``mu(x)`` from a regression, ``sigma`` from a GP of its residuals.
 
@@ -77,14 +74,11 @@ class CentredPosterior(WrappedPosterior):
     True
     """
 
-    def __init__(self, regression: Mean, base: DataPosterior, centre: Tensor) -> None:
-        super().__init__(base)
-        self.regression = regression
-        self.centre = centre
-        self._g_loo: Tensor | None = None
+    regression: Mean
+    base: DataPosterior
+    centre: Annotated[Tensor, Array("N")]
 
     def _restored(self) -> None:
-        self._take_over()
         agree("out-of-fold predictions", len(self.centre), self.base.n_train)
 
     @property
@@ -112,11 +106,13 @@ class CentredPosterior(WrappedPosterior):
 
     def loo(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         """Out-of-fold mean, and ``sigma`` without the point itself [K, N]."""
-        if self._g_loo is None:
-            with torch.no_grad():
-                self._g_loo = self.base.loo(self.theta_R.unsqueeze(0))[0][0]
         s = self.base.loo(theta)[1]
         return self.centre.expand_as(s), (s.square() + self._g_loo.square()).sqrt()
+
+    @cached_property
+    def _g_loo(self) -> Tensor:
+        with torch.no_grad():
+            return self.base.loo(self.theta_R.unsqueeze(0))[0][0]
 
     def left_out(self, which: Tensor) -> tuple[Tensor, Tensor]:
         g, s = self.base.left_out(which)

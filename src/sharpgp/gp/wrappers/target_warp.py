@@ -8,6 +8,7 @@ in the user's units through the tangent of the inverse map.
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated, Self
 
 import numpy as np
@@ -77,12 +78,8 @@ class Warp:
         return self.scale * u.cosh()
 
 
-@stored(
-    "WarpedPosterior",
-    base=DataPosterior,
-    warp=Warp,
-    transient={"theta_R": None, "names": None, "searched": None, "training": None, "_range": None},
-)
+@stored("WarpedPosterior")
+@dataclass(frozen=True, eq=False, repr=False)
 class WarpedPosterior(WrappedPosterior):
     r"""A GP on a warped target, in the user's units.
 
@@ -113,16 +110,11 @@ class WarpedPosterior(WrappedPosterior):
     True
     """
 
-    def __init__(self, base: DataPosterior, warp: Warp) -> None:
-        super().__init__(base)
-        self.warp = warp
-        self._range = self._held_range()
+    base: DataPosterior
+    warp: Warp
 
-    def _restored(self) -> None:
-        self._take_over()
-        self._range = self._held_range()
-
-    def _held_range(self) -> tuple[Tensor, Tensor]:
+    @cached_property
+    def _range(self) -> tuple[Tensor, Tensor]:
         u = self.base.y_train
         low, high, margin = u.min(), u.max(), _OVERSHOOT * u.std()
         lower = torch.minimum(low - margin, -(_STEEPER * low.cosh()).acosh())

@@ -24,14 +24,7 @@ class WrappedPosterior(DataPosterior):
         The wrapped GP.
     """
 
-    def __init__(self, base: DataPosterior) -> None:
-        self.base = base
-        self._take_over()
-
-    def _take_over(self) -> None:
-        base = self.base
-        self.theta_R, self.names, self.searched = base.theta_R, base.names, base.searched
-        self.training = base.training
+    base: DataPosterior
 
     @abstractmethod
     def _around(self, base: DataPosterior, rows: Rows, y: Tensor) -> Self:
@@ -45,6 +38,10 @@ class WrappedPosterior(DataPosterior):
         """Targets [T] of the wrapped GP, from the user's of rows [T]."""
         return y
 
+    theta_R = forwarded("base.theta_R")
+    names = forwarded("base.names")
+    searched = forwarded("base.searched")
+    training = forwarded("base.training")
     n_train = forwarded("base.n_train")
     n_features = forwarded("base.n_features")
     n_inverse = forwarded("base.n_inverse")
