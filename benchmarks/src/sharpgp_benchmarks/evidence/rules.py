@@ -1,12 +1,13 @@
 """What a default fit and prediction pass: files, classes, functions, and chosen numbers.
 
 The first table is the way of one fit to 600 rows of 6 columns and its intervals, and counts classes
-by the objects whose methods run.  The second adds a fit that predicts from neighbours, and counts
-the functions that run, with the classes that define them.  Of their numbers: those written in them, and named constants
-that they read.  Whole numbers up to 3, halves, and numbers below 1e-6, which guard against
-rounding, are not.  Long are bodies of more than 45 lines, and those with more than 15 branches.
-In all sources: ``isinstance`` on classes of the library, and private names of other modules.
-``--root`` counts in other sources, such as those of an older version.
+by the objects whose methods run.  The second is of two fits to few rows, one of which predicts from
+neighbours, and counts the functions that run, with the classes that define them.  Of their numbers:
+those written in them, and named constants that they read.  Whole numbers up to 3, halves, and
+numbers below 1e-6, which guard against rounding, are not.  Long are bodies of more than 45 lines,
+and those with more than 15 branches.  In all sources: ``isinstance`` on classes of the library, and
+private names of other modules.  ``--root`` counts in other sources, such as those of an older
+version.
 """
 
 import ast
@@ -20,7 +21,7 @@ from pathlib import Path
 import sharpgp
 from sharpgp_benchmarks.evidence.run import header, row
 
-# One fit of usual size; then one to few rows, and one by landmarks and neighbours, as of many.
+# One fit of usual size; then one to few rows, and one from neighbours, as of many.
 _RUN = """
 import sys, threading
 import numpy as np
