@@ -15,8 +15,8 @@ from sharpgp import SharpGPRegressor
 from sharpgp.models import law_memory
 from sharpgp.models.law_memory import law_of, location_of
 from sharpgp.models.laws import Law, Normal
+from sharpgp.models.model import WrappedModel
 from sharpgp.models.pool import PooledModel
-from sharpgp.models.wrapper import WrappedModel
 from sharpgp.report import write_report
 
 pytestmark = pytest.mark.filterwarnings("ignore::sharpgp.CalibrationWarning")

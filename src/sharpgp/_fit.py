@@ -50,7 +50,7 @@ from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.compute import choose_device, within_memory
 from sharpgp.models.bases import Bases
 from sharpgp.models.pool import Base, gp_of, members_of
-from sharpgp.models.repeats import Repeats, SeenModel, fitted_rows, own_variance
+from sharpgp.models.repeats import Repeats, fitted_rows, own_variance
 from sharpgp.outputs import fit_outputs, is_several, joint_of_groups
 from sharpgp.rows import Rows
 
@@ -388,8 +388,7 @@ def _results(
 ) -> dict[str, Any]:
     """What a fit of one output leaves."""
     n, d = sides.train.X.shape
-    model = getattr(calibrated, "model", None)
-    model = model.model if isinstance(model, SeenModel) else model
+    model = getattr(getattr(calibrated, "model", None), "learner", None)
     name = bases.model_names(n, d, one_gp=method.takes_one_gp)[0]
     return {
         "calibrated_": calibrated,

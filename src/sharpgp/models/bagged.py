@@ -1,6 +1,6 @@
 """A model whose predictions are the average of its refits."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated
 
@@ -10,9 +10,8 @@ from torch import Tensor
 from sharpgp._stored import Array, agree, stored
 from sharpgp.data.folds import Split
 from sharpgp.models.laws import Law, averaged
-from sharpgp.models.model import HeldOut, Learner, OutOfFold
-from sharpgp.models.wrapper import WrappedModel
-from sharpgp.rows import Inputs
+from sharpgp.models.model import HeldOut, Learner, OutOfFold, WrappedModel
+from sharpgp.rows import Inputs, Rows
 
 
 @stored("AveragedModel")
@@ -89,6 +88,18 @@ class AveragedModel(WrappedModel, Learner):
     def updated(self, rows: Inputs, y: Tensor) -> "AveragedModel":
         refits = [one.updated(rows, y) for one in self.refits]
         return self.of_refits(self.model.updated(rows, y), refits)
+
+    learner = Learner.learner
+
+    def restricted(self, keep: Callable[[Rows], Tensor]) -> "AveragedModel":
+        return self.of_refits(self.model, [one.restricted(keep) for one in self.refits])
+
+    def without_part(self, rest: Tensor, part: int, n_parts: int) -> Learner:
+        """The refit that left out this part, perhaps with others, as refits are in order."""
+        refit = self.refits[part // -(-n_parts // len(self.refits))]
+        if len(refit.y_train) < len(self.y_train):
+            return refit
+        return refit.without_part(rest, part, n_parts) or refit
 
     def relearned(self, rows: Inputs, y: Tensor, labels: Tensor, seed: int) -> Learner:
         return self.model.relearned(rows, y, labels, seed)

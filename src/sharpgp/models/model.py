@@ -1,7 +1,7 @@
 """What calibration needs from a model: scores and values, and held-out points."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -148,6 +148,11 @@ class Model(ABC):
         return self.rows.X
 
     @property
+    def learner(self) -> "Learner | None":
+        """What can be learned again: the model, or the one that it is around; None for neither."""
+        return None
+
+    @property
     def learned_from(self) -> tuple[Rows, Tensor]:
         """All rows that trained it, where some stand for several."""
         return self.rows, self.y_train
@@ -178,6 +183,19 @@ class GPModel(Model):
     y_train = forwarded("posterior.y_train")
 
 
+class WrappedModel(Model):
+    """A model around another one, with the other's data and GP."""
+
+    model: Model
+
+    gp = forwarded("model.gp")
+    rows = forwarded("model.rows")
+    y_train = forwarded("model.y_train")
+    n_features = forwarded("model.n_features")
+    device = forwarded("model.device")
+    learner = forwarded("model.learner")
+
+
 def needed_gp(model: Model) -> Posterior:
     """The GP of a model; one without is an error."""
     if model.gp is None:
@@ -198,6 +216,26 @@ class Learner(Model):
     @abstractmethod
     def updated(self, rows: Inputs, y: Tensor) -> "Learner":
         """See :meth:`Model.updated`."""
+
+    @property
+    def learner(self) -> "Learner":
+        return self
+
+    def restricted(self, keep: Callable[[Rows], Tensor]) -> "Learner":
+        """The same model of the training rows that ``keep`` names by number.
+
+        Conditioned on them where that forgets the others, else learned again.
+        """
+        kept = keep(self.rows)
+        labels = torch.arange(len(kept), device=kept.device)
+        return self.relearned(self.rows[kept], self.y_train[kept], labels, 0)
+
+    def without_part(self, rest: Tensor, part: int, n_parts: int) -> "Learner | None":
+        """The fit to the training rows ``rest`` [n], all but those of a part, without learning.
+
+        None if there is no such fit.
+        """
+        return None
 
     @abstractmethod
     def relearned(self, rows: Inputs, y: Tensor, labels: Tensor, seed: int) -> "Learner":

@@ -1,6 +1,6 @@
 """Several models as one: weights from points that none of them has seen."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -16,10 +16,9 @@ from sharpgp.gp.posterior import Posterior
 from sharpgp.models.bagged import AveragedModel
 from sharpgp.models.gaussian.gaussian_model import learn_gaussian
 from sharpgp.models.laws import Law, Mixture
-from sharpgp.models.model import HeldOut, Learner, OutOfFold
+from sharpgp.models.model import HeldOut, Learner, OutOfFold, WrappedModel
 from sharpgp.models.pool_weights import crps_of_scores, crps_products, pool_weights, unit_size
 from sharpgp.models.without_gp import RefittedModel
-from sharpgp.models.wrapper import WrappedModel
 from sharpgp.rows import Inputs, Rows
 
 #: What a method can calibrate: a trained GP, a model, or several by name.
@@ -128,6 +127,17 @@ class PooledModel(WrappedModel, Learner):
 
     def updated(self, rows: Inputs, y: Tensor) -> "PooledModel":
         return self.of_models([model.updated(rows, y) for model in self.models])
+
+    learner = Learner.learner
+
+    def restricted(self, keep: Callable[[Rows], Tensor]) -> "PooledModel":
+        return self.of_models([model.restricted(keep) for model in self.models])
+
+    def without_part(self, rest: Tensor, part: int, n_parts: int) -> "PooledModel | None":
+        """None unless every model has such a fit."""
+        found = [model.without_part(rest, part, n_parts) for model in self.models]
+        fits = [one for one in found if one is not None]
+        return self.of_models(fits) if len(fits) == len(found) else None
 
     def relearned(self, rows: Inputs, y: Tensor, labels: Tensor, seed: int) -> "PooledModel":
         """Weights stay."""

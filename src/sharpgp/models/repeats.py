@@ -29,8 +29,7 @@ from sharpgp.data.copies import Nearest, equal_rows
 from sharpgp.data.folds import first_of_each
 from sharpgp.models.law_memory import law_of
 from sharpgp.models.laws import Law, Normal, either
-from sharpgp.models.model import HeldOut, Model
-from sharpgp.models.wrapper import WrappedModel
+from sharpgp.models.model import HeldOut, Model, WrappedModel
 from sharpgp.rows import Inputs, Rows
 
 #: Residuals up to this share of the target's deviation are rounding: copies are predicted exactly.

@@ -1,30 +1,34 @@
 r"""Known groups: their own rows say how they differ from the prediction.
 
 A fit without group ``g`` scores its ``n`` rows: ``z_i = b_g + e_i``, with an effect of the group of
-variance ``B`` and variance ``W`` within groups, both estimated from the scores of all groups.  The
+variance ``B``, estimated from the scores of all groups, and variance ``W_g`` within the group.  The
 same fit predicts a further row of that group.  Its score is then shifted by ``w mean(z)``,
-``w = B / (B + W/n)``, and has the variance ``W + w W/n`` instead of ``B + W``.  Ranks are those of
-rows left out while the other rows of their group stay.  New groups are predicted as usual.
+``w = B / (B + W_g/n)``, and has the variance ``W_g + w W_g/n`` instead of ``B + W``.  Ranks are
+those of rows left out while the other rows of their group stay.  New groups are predicted as usual.
+
+``W_g`` is shrunk by the size of the group, ``(d_0 W_0 + sum_i (z_i - mean(z))^2) / (d_0 + n - 1)``,
+with a prior ``d_0 W_0 / W_g ~ chi^2(d_0)`` that all groups share, from the logarithms of their
+variances: G. K. Smyth, "Linear models and empirical Bayes methods", SAGMB 2004.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
+import numpy as np
 import torch
+from scipy.optimize import brentq
+from scipy.special import digamma, polygamma
 from torch import Tensor
 
 from sharpgp._stored import Array, agree, stored
 from sharpgp.calibration.predictors.parts import MIN_ROWS_PER_CLASS, Parts
 from sharpgp.calibration.predictors.scored import ScoredPredictor
 from sharpgp.data.folds import Split
-from sharpgp.models.bagged import AveragedModel
-from sharpgp.models.gaussian.gaussian_model import GaussianModel
 from sharpgp.models.laws import Law, joined
-from sharpgp.models.model import HeldOut, Learner, Model, held_out_of
-from sharpgp.models.pool import PooledModel
+from sharpgp.models.model import HeldOut, Model, WrappedModel, held_out_of
 from sharpgp.models.repeats import KnownInputs, label_means, own_variance
-from sharpgp.models.wrapper import WrappedModel
 from sharpgp.rows import Inputs, Rows
 
 
@@ -104,7 +108,9 @@ class GroupModel(WrappedModel):
         if part not in self._fits:
             rest = (self.parts != part).nonzero()[:, 0]
             n_parts = int(self.parts.max()) + 1
-            self._fits[part] = without_part(self.model, rest, part, n_parts)
+            learner = self.model.learner
+            fit = None if learner is None else learner.without_part(rest, part, n_parts)
+            self._fits[part] = self.model if fit is None else fit
         return self._fits[part]
 
     def extended(self, rows: Inputs, y: Tensor) -> "GroupModel":
@@ -121,35 +127,36 @@ class GroupModel(WrappedModel):
         return GroupModel(model, parts, self.part_of, self.shift, self.size)
 
 
-def can_leave_parts(model: Model) -> bool:
-    """Whether there are fits without a part, see :func:`without_part`."""
-    if isinstance(model, PooledModel):
-        return all(can_leave_parts(one) for one in model.models)
-    gp = isinstance(model, GaussianModel) and model.posterior.can_leave_out
-    return gp or isinstance(model, AveragedModel)
+def variance_prior(
+    squares: np.ndarray, freedom: np.ndarray, pooled: float
+) -> tuple[float, float]:
+    """``d_0`` and ``W_0`` of variances, from sums of squares; infinite, pooled if none differ.
 
-
-def without_part(model: Model, rest: Tensor, part: int, n_parts: int) -> Learner:
-    """The model refitted, or at least conditioned, without a part of the rows.
-
-    Parameters
-    ----------
-    model : Model
-    rest : Tensor [n]
-        Rows that do not belong to the part.
-    part, n_parts : int
-        The part, and their number. In an average, each refit left out one or more parts, in order.
+    Examples
+    --------
+    >>> variance_prior(np.array([9.0, 11.0, 10.0]), np.full(3, 10.0), 1.0)
+    (inf, 1.0)
+    >>> d_0, W_0 = variance_prior(np.array([0.01, 1000.0, 10.0]), np.full(3, 10.0), 33.0)
+    >>> d_0 < 1
+    True
     """
-    if isinstance(model, PooledModel):
-        return model.of_models([without_part(one, rest, part, n_parts) for one in model.models])
-    if isinstance(model, AveragedModel):
-        each = -(-n_parts // len(model.refits))
-        refit, n = model.refits[part // each], len(model.y_train)
-        if isinstance(refit, GaussianModel) and len(refit.y_train) == n:
-            return refit.with_data(model.X_train[rest], model.y_train[rest])
-        return refit
-    assert isinstance(model, GaussianModel)
-    return model.with_data(model.X_train[rest], model.y_train[rest])
+    half = freedom[freedom > 0] / 2.0
+    if len(half) < 2:
+        return math.inf, pooled
+    variances = np.maximum(squares[freedom > 0] / (2.0 * half), 1e-12 * pooled)
+    logs = np.log(variances) - digamma(half) + np.log(half)
+    excess = float(logs.var(ddof=1) - polygamma(1, half).mean())
+    if excess <= 1e-4:  # d_0 beyond 20,000
+        return math.inf, pooled
+    d = brentq(lambda d: float(polygamma(1, d)) - excess, 1e-4, 1e5)
+    return 2.0 * d, float(np.exp(logs.mean() + digamma(d) - np.log(d)))
+
+
+def _shrunk(squares: Tensor, freedom: Tensor, d_0: float, W_0: float) -> Tensor:
+    """Variances of groups, see the top of this module."""
+    if math.isinf(d_0):
+        return torch.full_like(squares, W_0)
+    return (d_0 * W_0 + squares) / (d_0 + freedom)
 
 
 def known_groups(
@@ -182,10 +189,15 @@ def known_groups(
     parts = torch.full_like(groups, -1)
     for k, (_, test) in enumerate(pairs):
         parts[test] = k
-    if not can_leave_parts(model) or bool((parts < 0).any()):
+    learner = model.learner
+    if learner is None or bool((parts < 0).any()):
+        return None
+    if learner.without_part(pairs[0][0], 0, len(pairs)) is None:
         return None
     if held is None:
-        fits = [without_part(model, rest, k, len(pairs)) for k, (rest, _) in enumerate(pairs)]
+        fits: list[Any] = [
+            learner.without_part(rest, k, len(pairs)) for k, (rest, _) in enumerate(pairs)
+        ]
         held = held_out_of(fits, pairs, X, y)
     rows, z, of = X[held.rows], held.scores, groups[held.rows]
     targets = y[held.rows]
@@ -200,23 +212,28 @@ def known_groups(
     count = place.bincount().double()
     numbers = place.cpu().numpy()
     mean = torch.from_numpy(label_means(z.cpu().numpy(), numbers)).to(z)
-    within = max(own_variance(z.cpu().numpy(), numbers), 1e-12)
-    between = max(float(mean.square().mean() - within * (1.0 / count).mean()), 0.0)
+    pooled = max(own_variance(z.cpu().numpy(), numbers), 1e-12)
+    squares = z.new_zeros(len(names)).index_add(0, place, (z - mean[place]).square())
+    prior = variance_prior(squares.cpu().numpy(), count.cpu().numpy() - 1.0, pooled)
+    within = _shrunk(squares, count - 1.0, *prior)
+    between = max(float(mean.square().mean() - (within / count).mean()), 0.0)
 
-    def law(mean: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
+    def law(mean: Tensor, within: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
         weight = between / (between + within / count)
         return weight * mean, (within + weight * within / count).sqrt()
 
     G = int(names.max()) + 1
-    shift, size = z.new_zeros(G), z.new_full((G,), (within + between) ** 0.5)
-    shift[names], size[names] = law(mean, count)
+    shift, size = z.new_zeros(G), z.new_full((G,), (pooled + between) ** 0.5)
+    shift[names], size[names] = law(mean, within, count)
     part_of = torch.full((G,), -1, device=z.device)
     part_of[groups] = parts
     by_group = GroupModel(model, parts, part_of, shift, size)
 
-    rest = count[place[several]] - 1
-    others = (count[place[several]] * mean[place[several]] - z[several]) / rest
-    moved, scale = law(others, rest)
+    of_row = place[several]
+    rest, away = count[of_row] - 1, z[several] - mean[of_row]
+    others = mean[of_row] - away / rest
+    left = (squares[of_row] - away.square() * count[of_row] / rest).clamp_min(0.0)
+    moved, scale = law(others, _shrunk(left, rest - 1.0, *prior), rest)
     scores = (z[several] - moved) / scale
 
     new_rows = replace(found.rows_cal, unit=torch.full_like(found.y_cal, -1, dtype=torch.long))

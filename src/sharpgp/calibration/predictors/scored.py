@@ -38,8 +38,7 @@ from sharpgp.distribution import PredictiveDistribution
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.metrics import CalibrationReport
 from sharpgp.models.laws import Law
-from sharpgp.models.model import HeldOut, Model
-from sharpgp.models.wrapper import WrappedModel
+from sharpgp.models.model import HeldOut, Model, WrappedModel
 from sharpgp.rows import Inputs, Rows, rows_of_earlier
 
 # Columns of the table of scores.

@@ -19,12 +19,8 @@ from torch import Tensor
 from sharpgp._stored import stored
 from sharpgp.calibration.ranks import COMPARED_COVERAGE
 from sharpgp.data.folds import split_parts
-from sharpgp.models.bagged import AveragedModel
-from sharpgp.models.gaussian.gaussian_model import GaussianModel
 from sharpgp.models.laws import Law, either
-from sharpgp.models.model import Learner, Model
-from sharpgp.models.pool import PooledModel
-from sharpgp.models.repeats import SeenModel
+from sharpgp.models.model import Model
 from sharpgp.rows import Rows
 
 # More levels are left out in so many parts.
@@ -78,14 +74,21 @@ class UnseenLevels:
 
     def _size(self, model: Model, features: list[int], other: float) -> float:
         """``t s``, from fits without one or more of the levels."""
-        rows, y = model.rows, model.y_train
+        rows, y, learner = model.rows, model.y_train, model.learner
+        assert learner is not None
         level = level_of(rows, features, other)
         at_level = (level >= 0).nonzero()[:, 0]
         parts = split_parts(level[at_level], _MOST_PARTS, 0)
         names, z = [], []
         for part in parts:
             test = at_level[part]
-            fit = without_levels(model, level[test].unique(), features, other)
+            levels = level[test].unique()
+
+            def rest(own: Rows, levels: Tensor = levels) -> Tensor:
+                left_out = torch.isin(level_of(own, features, other), levels)
+                return (~left_out).nonzero()[:, 0]
+
+            fit = learner.restricted(rest)
             X = rows.X[test].clone()
             X[:, features] = other
             z.append(fit.score(Rows(X, None if rows.noise is None else rows.noise[test]), y[test]))
@@ -103,26 +106,6 @@ def level_of(rows: Rows, features: list[int], other: float) -> Tensor:
     return torch.where((own == other).all(1), -1, own.argmax(1))
 
 
-def without_levels(model: Model, levels: Tensor, features: list[int], other: float) -> Model:
-    """The model conditioned, or learned again, without the rows of some levels."""
-
-    def without(one: Any) -> Any:
-        return without_levels(one, levels, features, other)
-
-    if isinstance(model, SeenModel):
-        return without_levels(model.model, levels, features, other)
-    if isinstance(model, PooledModel):
-        return model.of_models([without(one) for one in model.models])
-    if isinstance(model, AveragedModel):
-        return model.of_refits(model.model, [without(one) for one in model.refits])
-    assert isinstance(model, Learner)
-    rest = (~torch.isin(level_of(model.rows, features, other), levels)).nonzero()[:, 0]
-    rows, y = model.rows[rest], model.y_train[rest]
-    if isinstance(model, GaussianModel) and model.posterior.can_leave_out:
-        return model.with_data(rows, y)
-    return model.relearned(rows, y, torch.arange(len(rest)).to(rest), 0)
-
-
 def with_unseen_levels(calibrated: Any, encoding: Any) -> Any:
     """A predictor whose intervals widen at categories that no training row has.
 
@@ -130,8 +113,8 @@ def with_unseen_levels(calibrated: Any, encoding: Any) -> Any:
     """
     each = calibrated.each_once()
     model = None if each is None else calibrated.model
-    known = model.model if isinstance(model, SeenModel) else model
-    if encoding is None or not isinstance(known, Learner):
+    known = None if model is None else model.learner
+    if encoding is None or known is None:
         return calibrated
     X = known.rows.X
     places = [(one, tuple(encoding.places[one.name])) for one in encoding.columns]

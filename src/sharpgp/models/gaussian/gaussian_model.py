@@ -1,7 +1,7 @@
 """A GP with its learned spread: learned from parts of the rows, conditioned on all of them."""
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Self
 
@@ -169,6 +169,16 @@ class GaussianModel(GPModel, Learner):
     def with_data(self, rows: Inputs, y: Tensor) -> Self:
         """Everything learned, with the GP conditioned on other data."""
         return self._on(condition(self.posterior, rows, y, self.policy))
+
+    def restricted(self, keep: Callable[[Rows], Tensor]) -> Learner:
+        if not self.posterior.can_leave_out:
+            return super().restricted(keep)
+        kept = keep(self.rows)
+        return self.with_data(self.rows[kept], self.y_train[kept])
+
+    def without_part(self, rest: Tensor, part: int, n_parts: int) -> Self | None:
+        leaves = self.posterior.can_leave_out
+        return self.with_data(self.rows[rest], self.y_train[rest]) if leaves else None
 
     def conditioned_on_all(self, rows: Inputs, y: Tensor, learned: Tensor) -> Self:
         """The same of data [N], of which it was learned from those ``learned`` by number."""
