@@ -56,6 +56,25 @@ def test_known_groups_are_sharper_and_covered(calibration, constant):
     assert known < 0.7 * new
 
 
+def test_noise_within_a_group_is_its_own():
+    """One variance for all groups gave quiet ones 0.85 of the width of loud ones."""
+    rng = np.random.default_rng(0)
+    quiet, effect = np.arange(30) < 8, rng.normal(size=30)
+
+    def rows(g):
+        X = rng.uniform(-2, 2, (len(g), 1))
+        return X, np.sin(2 * X[:, 0]) + effect[g] + np.where(quiet, 0.1, 1.0)[g] * rng.normal(
+            size=len(g)
+        )
+
+    g, g_new = np.repeat(np.arange(30), np.where(quiet, 20, 3)), rng.integers(0, 30, 600)
+    (X, y), (X_new, y_new) = rows(g), rows(g_new)
+    lower, upper = fitted("cv", X, y, g).predict_interval(X_new, 0.9, groups=g_new).T
+    width = upper - lower
+    assert width[quiet[g_new]].mean() < 0.5 * width[~quiet[g_new]].mean()
+    assert ((lower <= y_new) & (y_new <= upper)).mean() > 0.85
+
+
 def test_every_question_takes_groups(tmp_path):
     (X, y, g), (X_new, y_new, g_new) = world(0, constant=False)
     names = np.array([f"patient {k}" for k in range(240)])

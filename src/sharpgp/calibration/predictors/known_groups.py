@@ -127,9 +127,7 @@ class GroupModel(WrappedModel):
         return GroupModel(model, parts, self.part_of, self.shift, self.size)
 
 
-def variance_prior(
-    squares: np.ndarray, freedom: np.ndarray, pooled: float
-) -> tuple[float, float]:
+def variance_prior(squares: np.ndarray, freedom: np.ndarray, pooled: float) -> tuple[float, float]:
     """``d_0`` and ``W_0`` of variances, from sums of squares; infinite, pooled if none differ.
 
     Examples
