@@ -1,5 +1,7 @@
 """The posterior from landmarks and neighbours against the exact one, and conditioning by hand."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -271,7 +273,8 @@ def test_training_and_its_refits():
 def test_a_wrapper_stays_around_it():
     X, y = map(torch.from_numpy, wavy(90))
     warped = train_warped(X, y.exp(), Stationary("rbf", X.shape[1]))
-    gp = LocalPosterior.from_trained(warped, X[:80], y[:80].exp(), landmarks=80, neighbours=5)
+    local = partial(LocalPosterior.from_trained, landmarks=80, neighbours=5)
+    gp = warped.conditioned_by(local, X[:80], y[:80].exp())
     exact = warped.conditioned_on(X[:80], y[:80].exp())
     assert isinstance(gp, WarpedPosterior)
     assert isinstance(gp.base, LocalPosterior)

@@ -54,7 +54,7 @@ def condition(trained: Posterior, rows: Inputs, y: Tensor, policy: Policy) -> Da
     sizes = {"landmarks": policy.landmarks, "neighbours": policy.neighbours}
     local = LocalPosterior.from_trained(trained, rows, y, **sizes)
     size = block_rows(len(y)) if policy.landmarks and y.device.type == "cpu" else 0
-    if not size or not isinstance(local, LocalPosterior):
+    if not size:
         return local
     if isinstance(trained, LocalPosterior):  # compared before
         return local.in_blocks(size) if trained.block_rows else local

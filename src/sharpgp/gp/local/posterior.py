@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, Self
 
 import torch
@@ -20,7 +20,6 @@ from sharpgp.gp.local.nearest import Nearest
 from sharpgp.gp.posterior import DataPosterior, TrainingResult
 from sharpgp.gp.scaling import Affine
 from sharpgp.gp.sparse.whitening import Data
-from sharpgp.gp.wrappers.wrapper import WrappedPosterior
 from sharpgp.policy import BLOCK_LANDMARKS, HALO, NEIGHBOURS, SCORED_ROWS, drawn_rows
 from sharpgp.rows import Inputs, rows_of_earlier
 
@@ -30,7 +29,7 @@ _MOST_CONDITIONALS = 1000
 
 @stored(
     "LocalPosterior",
-    **STORED,
+    **STORED | {"covariance": Named},
     earlier=rows_of_earlier,
     neighbours=int,
     landmarks=int,
@@ -93,6 +92,7 @@ class LocalPosterior(KernelPosterior):
     (torch.Size([50]), torch.Size([1, 50]), 8)
     """
 
+    covariance: Named
     _asked: tuple[Tensor, Tensor] | None = None
     _kept: tuple[Tensor, Tensor, tuple[Tensor, Tensor]] | None = None
     _given: tuple[Tensor, Conditionals | Blocks] | None = None
@@ -136,10 +136,8 @@ class LocalPosterior(KernelPosterior):
         landmarks: int,
         neighbours: int,
         seed: int = 0,
-    ) -> DataPosterior:
+    ) -> Self:
         """A GP with the hyperparameters and units of another one, conditioned on ``X`` and ``y``.
-
-        A wrapper, such as a warp of the target, stays around it.
 
         Parameters
         ----------
@@ -159,9 +157,6 @@ class LocalPosterior(KernelPosterior):
         >>> gp.n_train, torch.equal(gp.theta_R, trained.theta_R)
         (200, True)
         """
-        if isinstance(trained, WrappedPosterior):
-            again = partial(cls.from_trained, landmarks=landmarks, neighbours=neighbours, seed=seed)
-            return trained.conditioned_by(again, X, y)
         if not isinstance(trained, KernelPosterior):
             raise InvalidInputError(
                 "trained: expected a GP of this library with its data, found "
@@ -182,7 +177,6 @@ class LocalPosterior(KernelPosterior):
 
     def _restored(self) -> None:
         super()._restored()
-        agree("kernel", isinstance(self.covariance, Named), True)
         agree("neighbours and landmarks", self.neighbours >= 1 and self.landmarks >= 0, True)
         agree("blocks with landmarks", self.block_rows > 0, self.chosen is not None)
         if self.chosen is not None:
@@ -319,7 +313,6 @@ class LocalPosterior(KernelPosterior):
 
     def _scaled(self, S: Tensor) -> Tensor:
         """Standardised inputs as points among which the nearest are searched."""
-        assert isinstance(self.covariance, Named)
         return self.covariance.scaled(self.theta_R, S)
 
     @cached_property

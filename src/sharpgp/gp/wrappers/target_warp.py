@@ -23,7 +23,7 @@ from sharpgp.gp.exact.posterior import ExactPosterior
 from sharpgp.gp.kernels.by_name import kernel_of
 from sharpgp.gp.kernels.covariance import Covariance, Named
 from sharpgp.gp.optimise import minimise, with_gradient
-from sharpgp.gp.posterior import DataPosterior, Start
+from sharpgp.gp.posterior import DataPosterior, Posterior, Start
 from sharpgp.gp.priors import LengthscalePrior
 from sharpgp.gp.scaling import Affine
 from sharpgp.gp.training import (
@@ -185,7 +185,7 @@ class WarpedPosterior(WrappedPosterior):
         """
         if start != "warm" and isinstance(self.base, ExactPosterior):
             plain = self.base.retrained(rows, y, start=start)
-            again = warped(plain) if isinstance(plain, ExactPosterior) else None
+            again = warped(plain)
             if again is not None:
                 return again
         return super().retrained(rows, y, start=start)
@@ -216,7 +216,7 @@ def train_warped(
     return warped(plain)
 
 
-def warped(posterior: ExactPosterior) -> WarpedPosterior | None:
+def warped(posterior: Posterior) -> WarpedPosterior | None:
     r"""A warped GP on the data of a plain one, by marginal likelihood.
 
     ``log p(y) = log N(u; 0, Ky) + sum_i log du/dy(y_i)``, over hyperparameters, centre and scale of
@@ -224,8 +224,11 @@ def warped(posterior: ExactPosterior) -> WarpedPosterior | None:
     From there it needs half the evaluations that it takes from scratch, and is seldom caught in
     one of the poorer maxima.
 
-    Returns None if the kernel is not a named one, noise is known, or nothing could be factorised.
+    Returns None if the GP is not exact, the kernel not a named one, noise is known, or nothing
+    could be factorised.
     """
+    if not isinstance(posterior, ExactPosterior):
+        return None
     covariance = posterior.covariance
     # A warp changes the variance of known noise by an amount that depends on the target.
     if not isinstance(covariance, Named) or posterior.rows.noise is not None:

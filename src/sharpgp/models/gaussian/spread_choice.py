@@ -19,7 +19,6 @@ from torch import Tensor
 from sharpgp._stored import stored
 from sharpgp.data.folds import row_labels
 from sharpgp.gp.compute import MAX_ROWS_BATCHED
-from sharpgp.gp.exact.posterior import ExactPosterior
 from sharpgp.gp.kernels.covariance import Named
 from sharpgp.gp.posterior import Posterior
 from sharpgp.gp.wrappers.target_warp import warped
@@ -137,7 +136,7 @@ def _beyond_chance(gained: Tensor) -> float:
 def same_spread(choice: Choice, posterior: Posterior, rows: Inputs, y: Tensor) -> Chosen:
     """The same kind of mean and spread on other data, learned from scratch."""
     fit = posterior.retrained(rows, y)
-    if choice.warped and isinstance(fit, ExactPosterior):
+    if choice.warped:
         fit = warped(fit) or fit
     scale = None
     if choice.share > 0:
@@ -164,8 +163,6 @@ def _warped(posterior: Posterior, reference: Scores) -> Candidate | None:
 
     And if its scores are worse than the ``reference`` at no coverage.
     """
-    if not isinstance(posterior, ExactPosterior):
-        return None
     other = warped(posterior)
     if other is None:
         return None
