@@ -15,7 +15,21 @@ from sharpgp.rows import Inputs, Rows
 
 
 class KernelPosterior(DataPosterior):
-    """A GP of this library: a covariance, its hyperparameters, units, and standardised data."""
+    """A GP of this library: a covariance, its hyperparameters, units, and standardised data.
+
+    Parameters
+    ----------
+    X : Rows or Tensor [N, d]
+    y : Tensor [N]
+        Training data in the user's units.
+    covariance : Covariance
+    theta_R : Tensor [P]
+        Hyperparameters, in standardised units, the same for every kind of GP.
+    x_units, y_units : Affine, optional
+        Maps from the user's units to the standardised ones.
+    training : TrainingResult, optional
+        How ``theta_R`` was found.
+    """
 
     def __init__(
         self,

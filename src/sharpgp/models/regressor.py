@@ -1,5 +1,6 @@
 """Means from scikit-learn: any regressor or pipeline, fitted inside."""
 
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,13 +23,8 @@ from sharpgp.rows import Inputs, Rows
 FOLDS = 5
 
 
-@stored(
-    "ScikitMean",
-    regressor=object,
-    names=object,
-    seed=int,
-    transient={"groups": None},
-)
+@stored("ScikitMean", transient={"groups": None})
+@dataclass(frozen=True, eq=False)
 class ScikitMean(Mean):
     """A scikit-learn regressor as the mean; the given one is cloned, never fitted.
 
@@ -58,30 +54,23 @@ class ScikitMean(Mean):
     (torch.Size([2]), torch.Size([20]))
     """
 
-    def __init__(
-        self,
-        regressor: Any,
-        *,
-        names: Any = None,
-        seed: int = 0,
-        groups: Tensor | None = None,
-    ) -> None:
-        usable = all(callable(getattr(regressor, name, None)) for name in ("fit", "predict"))
-        if isinstance(regressor, type) or not usable:
-            found = f"the class {regressor.__name__}" if isinstance(regressor, type) else regressor
+    regressor: Any
+    _: KW_ONLY
+    names: Any = None
+    seed: int = 0
+    groups: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        given = self.regressor
+        usable = all(callable(getattr(given, name, None)) for name in ("fit", "predict"))
+        if isinstance(given, type) or not usable:
+            found = f"the class {given.__name__}" if isinstance(given, type) else given
             raise InvalidInputError(
                 f"mean: expected None or a scikit-learn regressor, found {found!r}"
             )
-        self.regressor = regressor
-        self.names = names
-        self.seed = seed
-        self.groups = groups
 
     def keeping_together(self, groups: Tensor | None) -> "ScikitMean":
-        return self._with(self.regressor, groups)
-
-    def _with(self, regressor: Any, groups: Tensor | None = None) -> "ScikitMean":
-        return ScikitMean(regressor, names=self.names, seed=self.seed, groups=groups)
+        return replace(self, groups=groups)
 
     def fitted(self, rows: Inputs, y: Tensor) -> tuple["ScikitMean", Tensor]:
         """Out-of-fold predictions from five parts; with ``sample_weight`` if rows have weights."""
@@ -98,7 +87,7 @@ class ScikitMean(Mean):
             params=weights,
         )
         whole = clone(self.regressor).fit(table, target, **weights)
-        return self._with(whole), _checked(out_of_fold, y)
+        return replace(self, regressor=whole, groups=None), _checked(out_of_fold, y)
 
     def _splits(self, labels: Tensor) -> Any:
         if len(labels.unique()) == len(labels):

@@ -47,19 +47,6 @@ class ExactPosterior(KernelPosterior):
     ``Ky = K(theta) + noise I`` on the training points.  Noise is that of ``theta``, plus a row's
     own where that is known.
 
-    Parameters
-    ----------
-    X : Rows or Tensor [N, d]
-    y : Tensor [N]
-        Training data in the user's units.
-    covariance : Covariance
-    theta_R : Tensor [P]
-        Hyperparameters, in standardised units.
-    x_units, y_units : Affine
-        Maps from the user's units to the standardised ones.
-    training : TrainingResult, optional
-        How ``theta_R`` was found.
-
     Examples
     --------
     >>> from sharpgp.gp.kernels.covariance import Stationary

@@ -17,8 +17,7 @@ from sharpgp.gp.kernels.covariance import Covariance, Named
 from sharpgp.gp.local.blocks import Blocks, Layout, greedy_landmarks
 from sharpgp.gp.local.conditionals import Conditionals, vecchia_likelihood
 from sharpgp.gp.local.nearest import Nearest
-from sharpgp.gp.posterior import DataPosterior, TrainingResult
-from sharpgp.gp.scaling import Affine
+from sharpgp.gp.posterior import DataPosterior
 from sharpgp.gp.sparse.whitening import Data
 from sharpgp.policy import BLOCK_LANDMARKS, HALO, NEIGHBOURS, SCORED_ROWS, drawn_rows
 from sharpgp.rows import Inputs, rows_of_earlier
@@ -59,22 +58,14 @@ class LocalPosterior(KernelPosterior):
 
     Parameters
     ----------
-    X : Rows or Tensor [N, d]
-    y : Tensor [N]
-        Training data in the user's units.
-    covariance : Named
-    theta_R : Tensor [P]
-        Hyperparameters, in standardised units: the same as those of an exact GP.
+    X, y, covariance, theta_R, x_units, y_units, training
+        As in :class:`~sharpgp.gp.kernel_posterior.KernelPosterior`; a named covariance.
     neighbours, landmarks : int
         Their numbers ``m`` and ``M``.
     seed : int
         Of the draw of landmarks.
     block_rows : int
         Rows of a cell, about; 0: every point has neighbours of its own.
-    x_units, y_units : Affine
-        Maps from the user's units to the standardised ones.
-    training : TrainingResult, optional
-        How ``theta_R`` was found.
 
     References
     ----------
@@ -110,12 +101,9 @@ class LocalPosterior(KernelPosterior):
         landmarks: int = 0,
         seed: int = 0,
         block_rows: int = 0,
-        x_units: Affine | None = None,
-        y_units: Affine | None = None,
-        training: TrainingResult | None = None,
+        **units: Any,
     ) -> None:
-        given = X, y, covariance, theta_R
-        super().__init__(*given, x_units=x_units, y_units=y_units, training=training)
+        super().__init__(X, y, covariance, theta_R, **units)
         require_named(covariance)
         self.neighbours = as_count(neighbours, "neighbours", least=1)
         self.landmarks = as_count(landmarks, "landmarks", least=0)
@@ -162,18 +150,9 @@ class LocalPosterior(KernelPosterior):
                 "trained: expected a GP of this library with its data, found "
                 f"{type(trained).__name__}; use train(X, y)"
             )
-        return cls(
-            X,
-            y,
-            trained.covariance,
-            trained.theta_R,
-            neighbours=neighbours,
-            landmarks=landmarks,
-            seed=seed,
-            x_units=trained.x_units,
-            y_units=trained.y_units,
-            training=trained.training,
-        )
+        own = {name: getattr(trained, name) for name in ("x_units", "y_units", "training")}
+        sizes = {"neighbours": neighbours, "landmarks": landmarks, "seed": seed}
+        return cls(X, y, trained.covariance, trained.theta_R, **sizes, **own)
 
     def _restored(self) -> None:
         super()._restored()

@@ -12,8 +12,6 @@ from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.compute import block_entries, threads_for
 from sharpgp.gp.kernel_posterior import STORED, KernelPosterior
 from sharpgp.gp.kernels.covariance import Covariance
-from sharpgp.gp.posterior import TrainingResult
-from sharpgp.gp.scaling import Affine
 from sharpgp.gp.sparse.elbo import variational_bound
 from sharpgp.gp.sparse.whitening import Data, Factors, factorise
 from sharpgp.gp.sparse.woodbury import (
@@ -34,19 +32,11 @@ class InducingPosterior(KernelPosterior):
 
     Parameters
     ----------
-    X : Rows or Tensor [N, d]
-        Without noise of their own.
-    y : Tensor [N]
-        Training data in the user's units.
-    covariance : Covariance
-    theta_R : Tensor [P]
-        Hyperparameters, in standardised units: the same as those of an exact GP.
+    X, y, covariance, theta_R, x_units, y_units, training
+        As in :class:`~sharpgp.gp.kernel_posterior.KernelPosterior`; rows without noise of their
+        own.
     inducing : Tensor [M, d]
         Inducing inputs in the user's units.
-    x_units, y_units : Affine
-        Maps from the user's units to the standardised ones.
-    training : TrainingResult, optional
-        How ``theta_R`` and ``inducing`` were found.
     """
 
     def __init__(
@@ -56,13 +46,9 @@ class InducingPosterior(KernelPosterior):
         covariance: Covariance,
         theta_R: Tensor,
         inducing: Tensor,
-        *,
-        x_units: Affine | None = None,
-        y_units: Affine | None = None,
-        training: TrainingResult | None = None,
+        **units: Any,
     ) -> None:
-        given = X, y, covariance, theta_R
-        super().__init__(*given, x_units=x_units, y_units=y_units, training=training)
+        super().__init__(X, y, covariance, theta_R, **units)
         if self._noise is not None:
             raise InvalidInputError(
                 "noise: expected rows without noise of their own for a sparse GP, found some with; "
