@@ -73,7 +73,8 @@ def test_a_subset_is_warped_alike(posterior):
 def overshooting(posterior: WarpedPosterior, by: float) -> WarpedPosterior:
     """The same with means of the warped target that are this much higher."""
     found = WarpedPosterior(posterior.base, posterior.warp)
-    found.base = posterior.base.retargeted(posterior.base.y_train + by)
+    found.mean(torch.zeros(1, 2, dtype=torch.float64))  # decides on the range
+    vars(found)["base"] = posterior.base.retargeted(posterior.base.y_train + by)
     return found
 
 
