@@ -275,9 +275,11 @@ class Mixture(Law):
     location: Tensor = field(init=False)
     spread: Tensor = field(init=False)
 
-    def __post_init__(self) -> None:
+    def _restored(self) -> None:
         agree("laws and weights", len(self.laws), len(self.weights))
         agree("rows", len({len(law) for law in self.laws}), 1)
+
+    def __post_init__(self) -> None:
         w = self.weights.to(self.laws[0].location.device).unsqueeze(-1)
         m, s = (torch.stack([getattr(law, f) for law in self.laws]) for f in ("location", "spread"))
         location = (w * m).sum(0)
