@@ -194,3 +194,15 @@ def test_at_most_five_findings_are_shown_and_the_costly_come_first():
     assert str(found).count("\n- ") == 5
     assert "4 of less weight" in str(found)
     assert "<details><summary>4 of less weight" in found.html()
+
+
+def test_a_sign_of_censoring_beside_a_time_is_named_as_not_modelled():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"age": rng.normal(60, 9, 80), "status": rng.integers(0, 2, 80)})
+    days = pd.Series(rng.exponential(200, 80), name="days")
+    says = "'status' seems to say which days are censored"
+    assert says in str(sharpgp.check(frame, days))
+    assert says not in str(sharpgp.check(frame, days.rename("price")))
+    assert says not in str(sharpgp.check(frame.assign(status=frame["age"].round()), days))
+    with pytest.warns(UserWarning, match=f"{says}.*not modelled"):
+        sharpgp.SharpGPRegressor(base="rbf", calibration="vanilla").fit(frame, days)

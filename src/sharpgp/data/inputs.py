@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_consistent_length, check_X_y, validat
 
 from sharpgp._validation import constant_columns, refuse_other_kinds
 from sharpgp.data import texts
+from sharpgp.data.censoring import warn_of_censoring
 from sharpgp.data.encoding import Encoded, TableEncoding, text_of_mark
 from sharpgp.data.leaks import warn_of_leaks
 from sharpgp.data.reading import NamedColumns, is_frame, is_missing, names_of, values_of
@@ -70,9 +71,11 @@ def training_data(estimator: Any, X: Any, y: Any) -> tuple[np.ndarray, np.ndarra
         names = X.encoding.names
         estimator.feature_names_in_, estimator.n_features_in_ = np.array(names, object), len(names)
     if isinstance(X, Encoded):
-        estimator.encoding_ = X.encoding
+        estimator.encoding_, name = X.encoding, getattr(y, "name", None)
         rows, y = check_X_y(X.features, plain(y), dtype=np.float64, estimator=estimator, **checks)
         warn_of_leaks(X, y)
+        if isinstance(name, str):
+            warn_of_censoring(X, name, y)
         return rows, y
     if (text := _text_in(X)) is not None:
         warn(

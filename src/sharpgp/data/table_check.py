@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 
 from sharpgp._files import replacing
 from sharpgp.data import texts
+from sharpgp.data.censoring import censoring
 from sharpgp.data.encoding import Encoded, TableEncoding, require_columns, text_of_mark
 from sharpgp.data.leaks import leaks_of, share_of_levels
 from sharpgp.data.reading import NamedColumns, Values, is_frame, names_of, values_of
@@ -244,6 +245,7 @@ def check(
         usual = np.isfinite(_usual(targets))
         part = Encoded(encoded.features[usual], encoded.missing[usual], encoded.encoding)
         out += leaks_of(part, targets[usual], label)
+        out += censoring(read, label, targets)
         out += suspicions(_numbers(encoded), targets, label, first_row)
         for rule in (_copies, _gaps, _few):
             out += rule(encoded, _usual(targets), label)

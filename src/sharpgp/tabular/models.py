@@ -17,6 +17,7 @@ import numpy as np
 from sharpgp._progress import show_progress
 from sharpgp._validation import as_count
 from sharpgp.data import texts
+from sharpgp.data.censoring import warn_of_censoring
 from sharpgp.data.column import Column
 from sharpgp.data.encoding import Encoded, TableEncoding, require_columns
 from sharpgp.data.reading import values_of
@@ -343,6 +344,7 @@ def training_rows(
     if room < len(sample):
         sample.cut(room)
         found = encoded()
+    warn_of_censoring(found.X, target, found.y)
     return found
 
 
