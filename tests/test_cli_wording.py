@@ -57,6 +57,15 @@ def test_no_message_of_the_library_keeps_an_argument_of_python():
         ("a.csv: X: column 'a' repeats", "a.csv: column 'a' repeats"),
         ("a.csv: y: expected a target", "a.csv: target: expected a target"),
         ("column 'y_bounds_2': expected", "column 'y_bounds_2': expected"),
+        (
+            "sort the rows by 'a day' and use calibration=CrossValidated(folds='ordered').",
+            "use --time 'a day'.",
+        ),
+        ('Exact(by="city") keeps the coverage', "fit --by 'city' keeps the coverage"),
+        (
+            'fit again with calibration="cv" or "exact".',
+            "fit again with --calibration cv or exact.",
+        ),
         ("held out with cal_size=0.25; add data", "held out with --cal-size 0.25; add data"),
     ],
 )
@@ -89,3 +98,19 @@ def test_a_base_that_is_not_known_is_answered_before_anything_is_read():
         assert result.exit_code == 2
         assert "--base: expected one of" in result.stderr
         assert "found 'rfb'; did you mean rbf?" in result.stderr
+
+
+def test_what_is_said_of_order_in_time_can_be_followed(tmp_path):
+    rng = np.random.default_rng(0)
+    n = 150
+    drift = np.cumsum(rng.normal(size=n))
+    frame = pd.DataFrame({"day": pd.date_range("2024-01-01", periods=n), "x": rng.normal(size=n)})
+    frame["y"] = drift + 0.1 * frame["x"]
+    path, model = str(tmp_path / "data.csv"), str(tmp_path / "m.sgp")
+    frame.sample(frac=1, random_state=0).to_csv(path, index=False)
+    assert "use --time 'day'" in CliRunner().invoke(app, ["check", path, "--target", "y"]).stdout
+    fit = ["fit", path, "--target", "y", "--base", "rbf", "--out", model]
+    sparse = ["--drop", "x"]
+    done = CliRunner().invoke(app, [*fit, *sparse, "--time", "day"])
+    assert done.exit_code == 0, done.output
+    assert "--time" not in done.stderr

@@ -360,7 +360,9 @@ def _warn_of_order(estimator: Any, calibrated: Calibrated) -> None:
     """Warn if errors are alike in the order of a column of dates."""
     encoding: TableEncoding | None = getattr(estimator, "encoding_", None)
     each = calibrated.each_once()
-    if encoding is not None and each is not None:
+    folds = getattr(getattr(estimator, "calibration", None), "folds", None)
+    in_order = isinstance(folds, str) and folds == "ordered"
+    if encoding is not None and each is not None and not in_order:
         for date in sorted(encoding.dates & encoding.places.keys()):
             warn_if_correlated(each.scores, each.X_cal[:, encoding.places[date][0]], date)
 

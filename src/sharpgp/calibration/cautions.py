@@ -205,6 +205,6 @@ def warn_if_correlated(scores: Tensor, times: Tensor, name: str) -> None:
     if r > max(_LEAST_CORRELATION, _CORRELATED / math.sqrt(len(z))):
         warn(
             f"errors of neighbouring rows by {name!r} are alike (correlation {r:.2f}): intervals "
-            "are for rows between these, and rows that come later may be missed more often; see "
-            "the guide to groups and time for splits in order of time"
+            "are for rows between these, and rows that come later may be missed more often; for "
+            f"these, sort the rows by {name!r} and use calibration=CrossValidated(folds='ordered')"
         )

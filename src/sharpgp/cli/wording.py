@@ -12,6 +12,19 @@ _ANY = "|".join(_OPTIONS)
 
 #: Phrases that are not translated word by word, in this order.
 _PHRASES = (
+    (
+        r"sort the rows by ('.*?'|\".*?\") and use calibration=CrossValidated\(folds='ordered'\)",
+        r"use --time \1",
+    ),
+    (
+        r"use calibration=CrossValidated\(folds='ordered'\)",
+        "use --time with a column that numbers the rows",
+    ),
+    (r"Exact\(by=\"(.*?)\"\) keeps", r"fit --by '\1' keeps"),
+    (r"calibrate on newer data \(update\), or follow it with Online", "fit again with newer rows"),
+    (r"Fit with groups,", "Fit with --groups,"),
+    (r'calibration="(\w+)" or "(\w+)"', r"--calibration \1 or \2"),
+    (r'calibration="(\w+)"', r"--calibration \1"),
     (r"groups=np\.arange\(len\(y\)\)", "--groups with a column that numbers the rows"),
     (r" or give X_cal and y_cal", ""),
     (r"take it out with missing=\[('.*?'|\".*?\"|[-\d.]+)\]", r"call it --missing \1"),
