@@ -443,9 +443,9 @@ def _order(rows: Encoded, y: np.ndarray, target: str) -> list[Suspicion]:
                 f"{target} is like that of the row before, {along}, by more than the other columns "
                 f"explain (correlation {before:.2f})."
             )
-            by = f"sort the rows by {name!r} and " if name else ""
+            first = f"sort the rows by {name!r} and " if name else ""
             ordered = "use calibration=CrossValidated(folds='ordered')."
-            cure = f"To predict what comes next, {by}{ordered}"
+            cure = f"To predict what comes next, {first}{ordered}"
             return [Suspicion("order", says, cure)]
     return []
 
