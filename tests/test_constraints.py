@@ -60,6 +60,11 @@ def test_a_mixture_sums_to_its_total_and_is_spread_over_its_simplex():
     assert (amounts == 0).any(0).all()
 
 
+def test_names_as_one_list_are_the_same():
+    assert Mixture(["a", "b"], total=2) == Mixture("a", "b", total=2)
+    assert AtMost(1, ["a", "b"]) == AtMost(1, "a", "b")
+
+
 def test_a_mixture_by_steps_in_percent():
     inputs = dict.fromkeys(FOUR, (0, 100, 5))
     for point in points_of(inputs, [Mixture(*FOUR, total=100, at_most=3), "water <= 40"]):
@@ -122,6 +127,7 @@ def test_a_small_region_is_found():
         (["solvnt <= 1"], "found no input 'solvnt'; did you mean solvent"),
         (["solvent <= 1"], "expected numbers, found categories in 'solvent'"),
         (["a + b"], r'expected arithmetic such as "2 \* a \+ b <= 10", found .a \+ b.'),
+        (["a + b = 1"], "found 'a . b = 1'; write <=, >= or =="),
         (["__import__('os') <= 1"], "expected arithmetic such as"),
         (["a * b == 0.5"], "expected a sum of inputs on plain scales in an equality"),
         ([lambda q, a: True], "the function <lambda>: found no input 'q'"),
@@ -211,6 +217,12 @@ def test_fixed_inputs():
         InvalidInputError, match=r"fixed: with \{'a': 0.2\}: expected a point that m"
     ):
         blocked.ask(fixed={"a": 0.2})
+
+
+def test_one_context_needs_no_list():
+    inputs = {"x": (0, 1), "humidity": (0, 1)}
+    one, listed = (Optimiser(inputs, context=name) for name in ("humidity", ["humidity"]))
+    assert one.record.settings["context"] == listed.record.settings["context"]
 
 
 def test_a_context_is_given_and_not_chosen():

@@ -60,6 +60,11 @@ def test_limits_that_are_refused(text):
         Optimiser([(0, 1)], limits=[text])
 
 
+def test_a_limit_that_nothing_meets_is_said_at_once():
+    with pytest.raises(InvalidInputError, match="limits: expected a smaller and then a larger"):
+        Optimiser([(0, 1)], limits=["7 <= pH <= 2"])
+
+
 def test_the_best_point_that_meets_a_limit():
     loop = Optimiser(
         {"x": (0, 1), "z": (0, 1)},
@@ -137,6 +142,10 @@ def test_failed_runs_count_against_the_limits_and_what_was_not_measured_does_not
     loop.tell([0.95], None)
     assert [run.failed for run in other.runs] == [False, False, False, True]
     assert other.data()[1].min() == pytest.approx(-1 - 0.35)  # beyond the limit
+    assert loop.record.data()[1].tolist() == [1, 2, 3, 4, 2]  # and in the middle elsewhere
+    alone = Optimiser([(0, 1)], objectives={"y": "max"}, limits=["y >= 1"], design=4)
+    alone.tell([[0.1], [0.3], [0.6], [0.8]], [1, 2, 3, None])
+    assert alone.record.data()[1].tolist() == [1, 2, 3, 1]
     assert loop.predict_feasible([[0.95]])[0] < before - 0.1
     frame = loop.results()
     assert frame["c"].isna().tolist() == [False, True, False, False, True]
@@ -222,6 +231,12 @@ def test_results_in_a_spreadsheet_start_a_campaign():
         assert point["campaign"] == "2026"
         loop.tell(point, 3 - (point["T"] - 60) ** 2 / 100)
     assert abs(loop.best().x["T"] - 60) < 6
+
+
+def test_a_column_that_the_frame_does_not_have():
+    frame = pd.DataFrame({"T": [30, 40], "yield": [1.0, 2.0]})
+    with pytest.raises(InvalidInputError, match=r"y: columns: .*found 'yeild'; did you mean yield"):
+        Optimiser({"T": (20, 80)}).tell(frame, "yeild")
 
 
 @pytest.mark.parametrize(

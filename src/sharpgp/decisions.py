@@ -16,8 +16,10 @@ from numpy.typing import ArrayLike, NDArray
 from sharpgp.exceptions import InvalidInputError
 
 Floats = NDArray[np.float64]
-# Points inside an interval at which a utility is asked, and levels that give its mean.
-_INSIDE, _LEVELS = 33, (np.arange(100) + 0.5) / 100
+# Places in an interval at which a utility is asked, two of them close to its ends, and levels that
+# give its mean.
+_PLACES = np.sort(np.concatenate([np.linspace(0.0, 1.0, 33), [1e-4, 1.0 - 1e-4]]))
+_LEVELS = (np.arange(100) + 0.5) / 100
 # Numbers at once: rows times points.
 _MOST_AT_ONCE = 2_000_000
 # A utility is linear between two points if a third one is off by less than this share.
@@ -100,9 +102,12 @@ def decide(
     >>> found.action.tolist(), found.worst_case.tolist(), bool(found.exact.all())
     ([80, 10], [160.0, 20.0], True)
     """
-    choices = list(actions)
+    choices = [] if callable(actions) else list(actions)
     if not choices:
-        raise InvalidInputError("actions: expected at least one, found none")
+        raise InvalidInputError(
+            f"actions: expected a list of at least one, found {actions!r}; write decide(X, "
+            "actions, utility)"
+        )
     if not np.isfinite(ends).all():
         raise InvalidInputError(
             "decide: expected intervals with finite ends, found infinite ones; ask for less"
@@ -144,24 +149,24 @@ def worst_case(
     array([False])
     """
     low, high = ends[:, :1], ends[:, 1:]
-    y = low + (high - low) * np.linspace(0.0, 1.0, _INSIDE)
+    y = low + (high - low) * _PLACES
     y[:, -1:] = high
     u = _asked(utility, action, y)
-    du = np.diff(u, axis=1)
+    h, du = np.diff(y, axis=1), np.diff(u, axis=1)
+    slope = np.divide(du, h, out=np.zeros_like(du), where=h > 0)
     close = _LINEAR * np.abs(u).max(axis=1, keepdims=True) + 1e-300
     # The lines through points i - 1, i and through i + 1, i + 2 meet in cell (i, i + 1) at a kink.
-    before, here, after = du[:, :-2], du[:, 1:-1], du[:, 2:]
-    turn = np.where(np.abs(after - before) > close, after - before, np.inf)
-    t = np.clip((after - here) / turn, 0.0, 1.0)
-    inner = y[:, 1:-2] + t * (y[:, 2:-1] - y[:, 1:-2])
-    # No lines meet in the first and last cell: these have to be straight.
-    more = [inner, 0.5 * (y[:, :1] + y[:, 1:2]), 0.5 * (y[:, -2:-1] + y[:, -1:])]
+    before, after, inside = slope[:, :-2], slope[:, 2:], h[:, 1:-1]
+    turn = np.where(np.abs(after - before) * inside > close, before - after, np.inf)
+    x = np.clip((du[:, 1:-1] - after * inside) / turn, 0.0, inside)
+    # No lines meet in the first and last cell: these are narrow, and have to be straight.
+    more = [y[:, 1:-2] + x, 0.5 * (y[:, :1] + y[:, 1:2]), 0.5 * (y[:, -2:-1] + y[:, -1:])]
     if isinstance(action, Real):
         more.append(np.clip(np.full_like(low, float(action)), low, high))
     at = _asked(utility, action, np.concatenate(more, axis=1))
-    n = inner.shape[1]
+    n = x.shape[1]
     straight = np.stack([u[:, :2].mean(axis=1), u[:, -2:].mean(axis=1)], axis=1)
-    lines = np.concatenate([u[:, 1:-2] + t * before, straight], axis=1)
+    lines = np.concatenate([u[:, 1:-2] + x * before, straight], axis=1)
     pieces = (np.abs(at[:, : n + 2] - lines) <= 1e3 * close).all(axis=1)
     monotone = (du >= -close).all(axis=1) | (du <= close).all(axis=1)
     return np.minimum(u.min(axis=1), at.min(axis=1)), np.asarray(pieces | monotone)

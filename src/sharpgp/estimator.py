@@ -588,10 +588,12 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         warn_of_known_rows(self, X, y)
         return found
 
-    def promise(self, X: ArrayLike | None = None, *, coverage: float = 0.9) -> Promise:
+    def promise(
+        self, X: ArrayLike | None = None, *, coverage: float | Sequence[float] = 0.9
+    ) -> Promise:
         """What is promised: to whom, how surely, by which theorem, and on what premises.
 
-        For rows like those that calibrate, or for the rows ``X``.  See
+        For rows like those that calibrate, or for the rows ``X``, at one coverage or several.  See
         :class:`sharpgp.promise.Promise`.
         """
         from sharpgp.promise import promise_of
@@ -680,6 +682,7 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         from sharpgp.population import population_mean
 
         settings: dict[str, Any] = {"coverage": coverage, "total": total, "above": above}
+        settings["encoding"] = getattr(self, "encoding_", None)
         self._check_one_output()
         return self.answer(X, lambda model, X: population_mean(model, X, **settings))
 

@@ -10,6 +10,7 @@ is not wider than that of the labelled rows alone, up to its estimation.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,7 +21,7 @@ from torch import Tensor
 from sharpgp._validation import as_level, as_numpy
 from sharpgp.calibration.predictors.base import Calibrated
 from sharpgp.exceptions import InvalidInputError, warn
-from sharpgp.exchangeability import ALARM_LEVEL, moved_features
+from sharpgp.exchangeability import ALARM_LEVEL, moved_features, names_of_features
 from sharpgp.rows import Inputs, Rows
 from sharpgp.selection import held_out_rows
 
@@ -72,6 +73,7 @@ def population_mean(
     coverage: float = 0.95,
     total: bool = False,
     above: float | None = None,
+    encoding: Any = None,
 ) -> PopulationMean:
     """Mean of the target over ``X`` [N, d]; its total, or the share of rows above a limit.
 
@@ -107,7 +109,7 @@ def population_mean(
             y_ = (y_ > above).astype(np.float64)
             f_ = as_numpy(torch.special.ndtr(-law.score(limit)))
             F_ = as_numpy(torch.special.ndtr(-new.score(F.new_full((len(X),), above))))
-    _warn_if_moved(predictor, rows.X)
+    _warn_if_moved(predictor, rows.X, names_of_features(encoding, rows.X.shape[1]))
     w = np.ones(len(y_)) if weights is None else as_numpy(weights)
     mean, half, weight, n = estimate(y_, f_, F_, w / w.mean(), clusters, level)
     plain, wide, _, _ = estimate(y_, 0 * f_, 0 * F_, w / w.mean(), clusters, level)
@@ -155,11 +157,10 @@ def estimate(
     return mean, float(half), weight, n
 
 
-def _warn_if_moved(predictor: Calibrated, X: Tensor) -> None:
+def _warn_if_moved(predictor: Calibrated, X: Tensor, names: list[str]) -> None:
     X_cal: Tensor = getattr(predictor, "X_cal")  # noqa: B009 (of scored predictors, the only ones asked)
     if predictor.weights is not None:
         return  # labelled rows are meant to be unlike the pool
-    names = [f"feature {j}" for j in range(X.shape[1])]
     moved = moved_features(as_numpy(X_cal), as_numpy(X), names)
     if moved:
         least = min(moved.values())

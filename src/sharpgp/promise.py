@@ -5,7 +5,7 @@ says so, and what would give one.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from html import escape
 from typing import Any
@@ -15,8 +15,8 @@ import torch
 from numpy.typing import NDArray
 from scipy.stats import binom, mannwhitneyu, norm, rankdata
 
-from sharpgp._ranks import whole_rank
-from sharpgp._validation import as_level, as_numpy
+from sharpgp._ranks import points_needed, whole_rank
+from sharpgp._validation import as_coverage, as_numpy
 from sharpgp.calibration.predictors.base import Calibrated
 from sharpgp.calibration.predictors.cv_plus import PlusPredictor
 from sharpgp.calibration.predictors.scored import ScoredPredictor
@@ -97,7 +97,7 @@ class Promise:
 
     Attributes
     ----------
-    coverage : float
+    coverage : float or tuple of float
         What was asked for.
     method : str
     lines : tuple of Line
@@ -106,7 +106,7 @@ class Promise:
         Why there is no theorem, and what would give one.
     """
 
-    coverage: float
+    coverage: float | tuple[float, ...]
     method: str
     lines: tuple[Line, ...]
     premises: tuple[Premise, ...]
@@ -129,7 +129,7 @@ class Promise:
             promised.append(
                 (
                     one.population + ("" if one.rows is None else f" ({one.rows:,} of X)"),
-                    none if one.coverage is None else f"{sure} {one.coverage:.0%}",
+                    none if one.coverage is None else f"{sure} {100 * one.coverage:.3g}%",
                     none if one.bound is None else f"at least {one.bound:.1%}",
                     f"{one.units:,} {one.counted}",
                     one.theorem or "none",
@@ -147,7 +147,8 @@ class Promise:
         return notes + ([f"No theorem: {self.would_give}."] if self.would_give else [])
 
     def __str__(self) -> str:
-        parts = [f"Promise of {self.coverage:.0%} intervals, calibration {self.method}"]
+        levels = " and ".join(f"{100 * one:.3g}%" for one in as_coverage(self.coverage)[0])
+        parts = [f"Promise of {levels} intervals, calibration {self.method}"]
         for table in self._tables():
             wide = [max(map(len, column)) for column in zip(*table, strict=True)]
             rows = ["  ".join(map(str.ljust, row, wide)).rstrip() for row in table]
@@ -173,7 +174,7 @@ def promise_of(
     method: str,
     X: Inputs | None = None,
     *,
-    coverage: float = 0.9,
+    coverage: float | Sequence[float] = 0.9,
     encoding: Any = None,
     by_group: Calibrated | None = None,
 ) -> Promise:
@@ -191,15 +192,23 @@ def promise_of(
     >>> found.lines[0].theorem, round(found.lines[0].bound, 3), found.lines[0].units
     ('exchangeable rows', 0.864, 200)
     """
-    asked = as_level(coverage, "coverage")
-    lines = _lines(predictor, method, asked)
-    why = None
-    if any(line.theorem is None for line in lines):
-        why = _WHY_NONE.get(method, "the rows that calibrate are too few, or train, too")
-        why += "; calibration='exact' has one, for rows that are independent draws"
+    asked, single = as_coverage(coverage)
+    lines = [line for level in asked for line in _lines(predictor, method, level)]
+    n_parts, why = len(lines) // len(asked), None
+    if lacking := next((line for line in lines if line.theorem is None), None):
+        level = asked[lines.index(lacking) // n_parts]
+        band, centred = points_needed(level), points_needed((1.0 + level) / 2.0)
+        if method in _WHY_NONE:
+            why = f"{_WHY_NONE[method]}; calibration='exact' has one, for independent rows"
+        elif lacking.units < centred:
+            why = f"{lacking.units} {lacking.counted} calibrate; {level:.3g} takes {band}"
+            why += f", or {centred} where intervals are centred"
+        else:
+            why = "rows that calibrate also train, or groups have weights"
     if X is None and isinstance(by_group, ScoredPredictor):
         known = by_group.by_part()[-1]
-        lines.append(Line("rows of known groups", asked, known.n_cal, _counted(known)))
+        name, counted = "rows of known groups", _counted(known)
+        lines += [Line(name, level, known.n_cal, counted) for level in asked]
         why = why or "known groups have none"
     if X is not None:
         rows, unseen = Rows.of(X), _unseen(Rows.of(X), encoding)
@@ -207,7 +216,7 @@ def promise_of(
         if isinstance(predictor, ScoredPredictor):
             part = predictor.part_of(rows).cpu()
         usual = ~np.any([*unseen.values(), np.zeros(len(rows), bool)], axis=0)
-        count = np.bincount(part.numpy()[usual], minlength=len(lines)).tolist()
+        count = np.bincount(part.numpy()[usual], minlength=n_parts).tolist() * len(asked)
         lines = [
             replace(one, rows=n) for one, n in zip(lines, count, strict=True) if n or not len(rows)
         ]
@@ -216,7 +225,8 @@ def promise_of(
             lines.append(Line(population, None, 0, "levels", rows=int(mask.sum())))
             how = f"unseen levels of {name!r} need that column as groups= instead"
             why = how if why is None else f"{why}; {how}"
-    return Promise(asked, method, tuple(lines), tuple(_premises(predictor, X, encoding)), why)
+    found: Any = asked[0] if single else tuple(asked)
+    return Promise(found, method, tuple(lines), tuple(_premises(predictor, X, encoding)), why)
 
 
 def _unseen(rows: Rows, encoding: Any) -> dict[str, NDArray[np.bool_]]:

@@ -56,7 +56,7 @@ class AtMost:
     names: tuple[str, ...]
 
     def __init__(self, count: int, *names: str) -> None:
-        vars(self).update(count=as_count(count, "AtMost", least=1), names=names)
+        vars(self).update(count=as_count(count, "AtMost", least=1), names=_each(names))
 
 
 @stored("MixedInputs")
@@ -75,7 +75,12 @@ class Mixture:
     at_most: int | None
 
     def __init__(self, *names: str, total: float = 1.0, at_most: int | None = None) -> None:
-        vars(self).update(names=names, total=float(total), at_most=at_most)
+        vars(self).update(names=_each(names), total=float(total), at_most=at_most)
+
+
+def _each(names: tuple[Any, ...]) -> tuple[str, ...]:
+    """Names that were given one by one, or as one list."""
+    return tuple(names[0]) if len(names) == 1 and isinstance(names[0], list | tuple) else names
 
 
 #: An expression such as ``"2 * a + b <= 10"``, a mixture, few of many, or a function.
@@ -141,7 +146,7 @@ class Region:
             columns = [self._column(name, one) for name in one.names]
             for j in columns:
                 known = self.space.inputs[j]
-                if not (0 in known.values if known.values else known.low <= 0 <= known.high):
+                if not known.has_zero:
                     found = f"found {known.name!r} from {known.shown}"
                     raise InvalidInputError(f"{one}: expected inputs that may be 0, {found}")
                 self.zero[j] = known.to_unit(torch.tensor(known.code(0.0), dtype=torch.float64))
@@ -411,9 +416,11 @@ def _comparisons(
     plain = text.strip()
     for key, name in quoted.items():
         plain = plain.replace(f"`{name}`", key, 1)
+    hint = "names with blanks in `backticks`, or a function that gives True or False"
+    if re.search(r"(?<![<>=!])=(?!=)", plain):
+        hint = "<=, >= or =="
     wrong = InvalidInputError(
-        f'constraints: expected arithmetic such as "2 * a + b <= 10", found {text!r}; write names '
-        "with blanks in `backticks`, or a function that gives True or False"
+        f'constraints: expected arithmetic such as "2 * a + b <= 10", found {text!r}; write {hint}'
     )
 
     def side(node: ast.expr) -> Callable[[Tensor], Any]:

@@ -183,7 +183,10 @@ class Optimiser:
             "name": next(iter(goals)),
             "objectives": goals,
             "limits": [Limit.of(one) for one in ([limits] if isinstance(limits, str) else limits)],
-            "context": [space.column(one, "context") for one in context],
+            "context": [
+                space.column(one, "context")
+                for one in ([context] if isinstance(context, str) else context)
+            ],
         }
         others = dict.fromkeys([*list(goals)[1:], *(one.name for one in settings["limits"])])
         others.pop(settings["name"], None)
@@ -301,7 +304,8 @@ class Optimiser:
         not measured.  The name of a column of the frame ``x`` will do for ``y``.
         """
         record, coded = self.record, self.record.space.codes(x)
-        if isinstance(y, str) and y in getattr(x, "columns", ()):
+        if isinstance(y, str) and hasattr(x, "columns"):
+            check_choice(y, "y: columns", map(str, x.columns))
             y = x[y]  # type: ignore[call-overload,index]
         told = self._told(y, "y", len(coded))
         known = None if noise is None else self._told(noise, "noise", len(coded))

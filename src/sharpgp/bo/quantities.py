@@ -59,6 +59,10 @@ class Limit:
                 low = float(bound)
             elif bound:
                 high = float(bound)
+        if not low < high:
+            raise InvalidInputError(
+                f"limits: expected a smaller and then a larger number, found {text!r}"
+            )
         return cls(found[3], low, high)
 
     def __str__(self) -> str:

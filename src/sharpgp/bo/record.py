@@ -174,9 +174,10 @@ class Record:
     def data(self) -> tuple[Rows, Tensor]:
         """Rows and targets [N] of all runs, to be maximised.
 
-        A run that failed counts as the worst result, so that its surroundings are avoided, and as
-        one that misses the limit of the quantity by half of its range, if it has one; and a
-        result far below all others as the lowest of these (:func:`without_outliers`).  Where the
+        A run that failed counts as the worst result, so that its surroundings are avoided.  Where
+        another quantity has a limit it counts there, as missing it by half of the range, and here
+        as the median: it says nothing of how good a category is elsewhere.  A result far below all
+        others counts as the lowest of these (:func:`without_outliers`).  Where the
         noise of any run is known, that of the others is 0.
         """
         F = self.space.features(self.unit([run.x for run in self.runs]))
@@ -191,6 +192,9 @@ class Record:
             noise = torch.tensor([run.noise or 0.0 for run in self.runs], dtype=torch.float64)
         y = without_outliers(y)
         worst, bound = float(y.min()), self.sign * self.settings.get("bound", math.inf)
+        others = (self.others or {}).values()
+        if any(math.isfinite(one.settings["bound"]) for one in others):
+            worst = float(y.median())
         if math.isfinite(bound):
             worst = min(worst, bound - 0.5 * (float(y.max()) - worst))
         targets = y.new_full((len(self.runs),), worst)

@@ -4,25 +4,86 @@ All are maximised.  Optima were found by a search of every combination of catego
 """
 
 import math
+import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
+from statistics import median
 from typing import Any
 
 import numpy as np
+import torch
+from botorch.test_functions.synthetic import (
+    ConstrainedGramacy,
+    ConstrainedHartmann,
+    ConstrainedSyntheticTestFunction,
+    PressureVessel,
+)
 
-from sharpgp.bo import Log
+from sharpgp.bo import Log, Mixture
 
 Settings = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """Inputs, what a run gives without noise, its largest value, and the deviation of the noise."""
+    """Something to be maximised, by name.
+
+    Attributes
+    ----------
+    inputs : mapping
+        As :class:`~sharpgp.bo.Optimiser` takes them.
+    value : callable
+        What a run gives without noise; with limits, that and what else is measured.
+    optimum : float
+        The largest value that meets constraints and limits.
+    noise : float
+        Deviation of the noise of the value.
+    constraints : tuple of Mixture
+    limits : mapping
+        The largest that each further measurement may be.
+    """
 
     inputs: Mapping[str, Any]
-    value: Callable[..., float]
+    value: Callable[..., Any]
     optimum: float
     noise: float = 0.0
+    constraints: tuple[Mixture, ...] = ()
+    limits: Mapping[str, float] = field(default_factory=dict)
+
+    def measured(self, settings: Settings) -> dict[str, float]:
+        """All that a run gives, without noise."""
+        found = self.value(**settings)
+        return found if isinstance(found, dict) else {"value": float(found)}
+
+    def drawn(self, rng: random.Random) -> dict[str, Any]:
+        """Random settings that meet the constraints, limits aside."""
+        point: dict[str, Any] = {}
+        for name, one in self.inputs.items():
+            if isinstance(one, Log):
+                point[name] = one.low * (one.high / one.low) ** rng.random()
+            elif isinstance(one, tuple):
+                point[name] = one[0] + rng.random() * (one[1] - one[0])
+            else:
+                point[name] = rng.choice(list(one))
+        for mixture in self.constraints:
+            shares = {name: -math.log(1.0 - rng.random()) for name in mixture.names}
+            total = math.fsum(shares.values()) / mixture.total
+            point |= {name: share / total for name, share in shares.items()}
+        return point
+
+    def regret(self, results: Mapping[str, float]) -> float:
+        """How far results without noise fall short of the optimum; infinity beyond a limit."""
+        if any(results[name] > most for name, most in self.limits.items()):
+            return math.inf
+        return max(self.optimum - results["value"], 0.0)
+
+    @cached_property
+    def usual_regret(self) -> float:
+        """The median regret of random settings that meet all limits."""
+        rng = random.Random(0)
+        found = (self.regret(self.measured(self.drawn(rng))) for _ in range(4000))
+        return median(one for one in found if math.isfinite(one))
 
 
 def extraction(temperature: float, hours: float, catalyst: float, solvent: str) -> float:
@@ -193,5 +254,60 @@ MIXED: dict[str, Experiment] = {
         {"order": ["xyz", "yzx", "zxy"], "x": _UNIT, "z": _UNIT, "level": range(11)},
         hartmann,
         3.862651,
+    ),
+}
+
+
+def synthesis(temperature: float, hours: float, base: str) -> dict[str, float]:
+    """Hot and long runs have the best yield, and too much of the by-product."""
+    heat, strength = (temperature - 40) / 60, {"KOH": 1.0, "NaOH": 0.9, "Et3N": 0.6}[base]
+    return {
+        "value": 95 * strength * (1 - math.exp(-(0.3 + heat) * hours / 2)),
+        "impurity": 0.08 + 0.9 * heat**2 * strength + 0.03 * hours,
+    }
+
+
+def blend(water: float, ethanol: float, acetone: float, thf: float, temperature: float) -> float:
+    """Grams in a litre: pairs of solvents help each other, and one likes it cold."""
+    pairs = 90 * ethanol * acetone + 35 * water * ethanol - 30 * thf**2 - 20 * water**2
+    cold = 0.5 * acetone * (temperature - 20) / 10
+    return 40 + pairs + 25 * acetone * thf - cold - ((temperature - 45) / 15) ** 2
+
+
+def of_botorch(make: type[ConstrainedSyntheticTestFunction]) -> Experiment:
+    """One of BoTorch's functions with limits; it is to be small there."""
+    function = make().double()
+    low, high = function.bounds.double()
+    inputs = {f"x{j}": (float(a), float(b)) for j, (a, b) in enumerate(zip(low, high, strict=True))}
+    names = [f"limit {k}" for k in range(function.num_constraints)]
+
+    def value(**settings: float) -> dict[str, float]:
+        X = torch.tensor([list(settings.values())], dtype=torch.float64)
+        slack = (-function.evaluate_slack(X, noise=False)[0]).tolist()
+        own = -float(function(X, noise=False)[0])
+        return {"value": own, **dict(zip(names, slack, strict=True))}
+
+    return Experiment(
+        inputs, value, -float(function.optimal_value), limits=dict.fromkeys(names, 0.0)
+    )
+
+
+#: Five with limits on what is measured, or a mixture.
+CONSTRAINED: dict[str, Experiment] = {
+    "gramacy": of_botorch(ConstrainedGramacy),
+    "ball": of_botorch(ConstrainedHartmann),
+    "vessel": of_botorch(PressureVessel),
+    "synthesis": Experiment(
+        {"temperature": (40, 100), "hours": (1, 8), "base": ["KOH", "NaOH", "Et3N"]},
+        synthesis,
+        90.217218,
+        limits={"impurity": 0.5},
+    ),
+    "blend": Experiment(
+        {**dict.fromkeys(("water", "ethanol", "acetone", "thf"), (0, 1)), "temperature": (20, 80)},
+        blend,
+        61.913580,
+        0.5,
+        constraints=(Mixture("water", "ethanol", "acetone", "thf"),),
     ),
 }
