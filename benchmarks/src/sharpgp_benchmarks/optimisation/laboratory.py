@@ -277,8 +277,8 @@ def blend(water: float, ethanol: float, acetone: float, thf: float, temperature:
 def of_botorch(make: type[ConstrainedSyntheticTestFunction]) -> Experiment:
     """One of BoTorch's functions with limits; it is to be small there."""
     function = make().double()
-    low, high = function.bounds.double()
-    inputs = {f"x{j}": (float(a), float(b)) for j, (a, b) in enumerate(zip(low, high, strict=True))}
+    low, high = torch.as_tensor(function.bounds).double().tolist()
+    inputs = {f"x{j}": ends for j, ends in enumerate(zip(low, high, strict=True))}
     names = [f"limit {k}" for k in range(function.num_constraints)]
 
     def value(**settings: float) -> dict[str, float]:

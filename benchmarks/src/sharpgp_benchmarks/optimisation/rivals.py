@@ -21,6 +21,7 @@ from botorch.optim.optimize_mixed import optimize_acqf_mixed_alternating
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
 
+from sharpgp._extras import LABORATORY, need
 from sharpgp.bo import Log, Optimiser
 from sharpgp.bo.constraints import Region
 from sharpgp.bo.space import Space
@@ -171,6 +172,7 @@ class Optuna(Peer):
 
     def __init__(self, experiment: Experiment, seed: int, design: int, sampler: str) -> None:
         super().__init__(experiment, seed, design)
+        need("optimisers", "optuna", distribution=LABORATORY)
         import optuna
 
         optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -197,8 +199,9 @@ class Optuna(Peer):
         self.trial = self.study.ask(self.space)
         settings = dict(self.trial.params)
         for one in self.experiment.constraints:
-            total = math.fsum(settings[name] for name in one.names)
-            settings |= {name: settings[name] / total for name in one.names}
+            shares = {name: settings[name] + 1e-9 for name in one.names}  # all may be 0
+            total = math.fsum(shares.values()) / one.total
+            settings |= {name: share / total for name, share in shares.items()}
         return settings
 
     def tell(self, settings: Settings, results: Results) -> None:
@@ -238,6 +241,7 @@ class BayBE(Peer):
 
     def __init__(self, experiment: Experiment, seed: int, design: int) -> None:
         super().__init__(experiment, seed, design)
+        need("optimisers", "baybe", distribution=LABORATORY)
         from baybe import Campaign
         from baybe.constraints import ContinuousLinearConstraint
         from baybe.parameters import (
