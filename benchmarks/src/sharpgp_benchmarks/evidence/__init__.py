@@ -4,7 +4,7 @@
 STUDIES = {
     "answers": "how long answers take: intervals, means, the same rows again, in a new process",
     "bo_choice": "the choice among the GPs of an optimisation, by what the smoother kernel costs",
-    "bo_laboratory": "experiments with categories and limits, beside BoTorch, Optuna's samplers and BayBE",
+    "bo_laboratory": "experiments with categories and limits, beside BoTorch, Optuna and BayBE",
     "bo_remaining": "what is left to gain, along one optimisation: the figure of the guide",
     "bo_stopping": "loops that the stopping rule ends: what they miss, and what it saves",
     "bo_surprises": "points that optimisations ask for, and what was predicted of them",
