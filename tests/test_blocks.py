@@ -1,5 +1,7 @@
 """Blocks of rows whose factors are kept: by hand, left out, and chosen where they are as good."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -135,6 +137,21 @@ def test_blocks_predict_where_they_leave_out_as_well(monkeypatch):
     rows = torch.arange(0, 1600, 7)
     both = [conditioning._normal_crps(y[rows], *gp.left_out(rows)) for gp in (chosen, own)]
     assert both[0] < 1.05 * both[1]
+
+
+def test_an_exact_gp_answers_from_blocks_where_these_leave_out_as_well(monkeypatch):
+    trained, X, y = many()
+    exact = replace(POLICY, exact_rows=1600)
+    monkeypatch.setattr(conditioning, "BLOCK_LOSS", 1.05)
+    assert condition(trained, X, y, exact).block_rows == 160
+    monkeypatch.setattr(conditioning, "BLOCK_LOSS", 0.0)
+    chosen = condition(trained, X, y, exact)
+    assert isinstance(chosen, ExactPosterior)
+    # Asked for by name, or with no more rows than landmarks, it is exact without a comparison.
+    for few in (replace(exact, exact_rows=None), replace(exact, landmarks=1600)):
+        assert isinstance(condition(trained, X, y, few), ExactPosterior)
+    monkeypatch.setattr(conditioning, "_cheaper", None)  # nothing is compared again
+    assert isinstance(condition(chosen, X[:1560], y[:1560], exact), ExactPosterior)
 
 
 def test_what_was_chosen_stays_for_further_rows(monkeypatch):

@@ -31,8 +31,10 @@ from sharpgp.policy import (
     EXACT_ROWS,
     FEW_LEARNINGS,
     LANDMARK_ENTRIES,
+    LANDMARKS,
     LEARNINGS,
     MOST_LEFT_OUT,
+    PRIOR_POOLED,
     SCORED_ROWS,
     SOME_LEARNINGS,
     Policy,
@@ -82,13 +84,12 @@ def learned() -> dict[str, Learner]:
 
 def test_a_policy_says_how_models_are_learned():
     few, many = Policy.choose(EXACT_ROWS, 8), Policy.choose(EXACT_ROWS + 1, 8)
-    assert few.pool == (*many.pool, "prior")
+    assert Policy.choose(PRIOR_POOLED, 8).pool == (*many.pool, "prior")
     assert few.is_exact(EXACT_ROWS)
     assert not many.is_exact(EXACT_ROWS + 1)
     assert (few.learnings, many.learnings) == (SOME_LEARNINGS, FEW_LEARNINGS)
     assert [Policy.choose(rows, 8).learnings for rows in (625, 626)] == [LEARNINGS, SOME_LEARNINGS]
-    # Landmarks are as many as rows were exact, while they fit into memory.
-    assert many.landmarks == EXACT_ROWS
+    assert many.landmarks == LANDMARKS
     assert Policy.choose(10**6, 8).landmarks == LANDMARK_ENTRIES // 10**6
     exact = Policy.choose(10**6, 8, approximation="exact")
     assert exact.is_exact(10**6)

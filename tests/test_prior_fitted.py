@@ -17,7 +17,7 @@ from sharpgp.models.prior_fitted import (
     pretrained,
     standardised,
 )
-from sharpgp.policy import EXACT_ROWS, PRIOR_COLUMNS, PRIOR_ROWS, drawn_rows
+from sharpgp.policy import PRIOR_COLUMNS, PRIOR_POOLED, PRIOR_ROWS, drawn_rows
 
 TINY = Shape(n_bins=16, cell_width=32, cell_blocks=2, row_width=32, row_blocks=1)
 
@@ -203,7 +203,7 @@ def test_in_a_pool():
 
 @pytest.mark.parametrize(
     ("n", "d", "there"),
-    [(300, 5, True), (EXACT_ROWS + 1, 5, False), (300, PRIOR_COLUMNS + 1, False)],
+    [(300, 5, True), (PRIOR_POOLED + 1, 5, False), (300, PRIOR_COLUMNS + 1, False)],
 )
 def test_the_default_asks_it_for_the_tables_that_it_knows(n, d, there):
     assert (PRIOR in Bases().policy(n, d).pool) is there

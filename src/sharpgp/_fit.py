@@ -149,7 +149,8 @@ def fit_rows(
         if method.takes_one_gp:
             base = bases.one_gp(*data)
         else:
-            base = bases.condition(bases.learn(*data, pair), *data[:2], pair)
+            models = bases.promising(bases.learn(*data, pair), *data, pair)
+            base = bases.condition(models, *data[:2], pair)
         _note(estimator, base, method, device, len(sides.train))
         points = method.checked(base, *sides.to_calibrate(device))
         ranked = method.ranked(method.scored(base, points), points)

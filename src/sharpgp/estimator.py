@@ -123,9 +123,9 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         ``"cv"``, and ``"exact"`` if ``fit`` gets calibration data or ``sample_weight_cal``;
         ``calibration_`` says which.
     approximation : {"auto", "exact", "sparse", "neighbours"}, Sparse or Neighbours
-        How GPs are approximated.  ``"auto"``: exact up to 2,000 training rows on a CPU (3,000 for
+        How GPs are approximated.  ``"auto"``: exact up to 4,000 training rows on a CPU (3,000 for
         methods that search with the GP, such as ``"paper"``), and as far as memory allows on a GPU;
-        beyond, predictions use up to as many landmarks, and their 64 nearest neighbours.
+        beyond, predictions use up to 2,000 landmarks, and their 64 nearest neighbours.
         ``"sparse"`` has 300 inducing inputs, or ``Sparse(m=...)``; ``"neighbours"`` uses the 128
         nearest training points, or ``Neighbours(m=...)``.
     cal_size : float or int

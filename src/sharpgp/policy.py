@@ -30,24 +30,30 @@ ROWS_PER_LENGTHSCALE = 2
 #: Rows beyond which leaves of forests keep averages, and boosted trees learn a spread of their own
 #: and are pooled: with a constant one they add nothing to GPs of few rows.
 MOST_LEFT_OUT = 10_000
-#: Rows of a context of the prior-fitted network, and features, at most: as in its training.
-PRIOR_ROWS, PRIOR_COLUMNS = 1024, 45
+#: Rows of a context of the prior-fitted network, and features, at most: as in its training; and
+#: rows up to which it is pooled.
+PRIOR_ROWS, PRIOR_COLUMNS, PRIOR_POOLED = 1024, 45, 2000
 #: Rows that one learning of hyperparameters sees at most.
 LEARNED_ROWS = 500
 #: How often a model is learned; where that is from a part of the rows that it may see; and a GP
 #: beyond exact conditioning (``sharpgp bench evidence learned_rows``).
 LEARNINGS, SOME_LEARNINGS, FEW_LEARNINGS = 5, 3, 2
+#: Rows of a pilot, which tells what is not learned from all rows where there are twice as many;
+#: and the held-out CRPS there, in units of the best, up to which trees may still catch up: between
+#: 2,100 and 8,500 rows those below 1.7 gained weights up to 0.2, one at 3.1 none.
+PILOT_ROWS, PILOT_MARGIN = 2000, 2.0
 #: Most rows that calibrate: more make no visible difference.
 SCORED_ROWS = 5000
-#: Rows up to which a GP on a CPU is conditioned exactly.  Beyond, predictions are conditioned on as
-#: many landmarks, so that further rows only add to what is known, and on this many neighbours.
-EXACT_ROWS, NEIGHBOURS = 2000, 64
-#: Beyond, points share the rows nearest to the centre of their cell, ``HALO`` of them, and fewer
-#: landmarks, chosen one after another; as long as a cell has at most half as many rows, with the
-#: factors of all cells in ``BLOCK_ENTRIES`` numbers (512 MiB for one GP).
+#: Rows up to which a GP on a CPU is conditioned exactly.  Beyond, predictions are conditioned on
+#: this many landmarks, so that further rows only add to what is known, and neighbours.
+EXACT_ROWS, LANDMARKS, NEIGHBOURS = 4000, 2000, 64
+#: With more rows than landmarks, points may share the rows nearest to the centre of their cell,
+#: ``HALO`` of them, and fewer landmarks, chosen one after another; as long as a cell has at most
+#: half as many rows, with the factors of all cells in ``BLOCK_ENTRIES`` numbers (512 MiB for one
+#: GP).
 HALO, BLOCK_LANDMARKS, BLOCK_ROWS, BLOCK_ENTRIES = 768, 300, 160, 2**26
-#: Rows by which these are compared with neighbours of each point's own, and by how much the CRPS
-#: may be larger (``sharpgp bench evidence answers``).
+#: Rows by which these are compared with an exact GP, or beyond that with neighbours of each point's
+#: own, and by how much the CRPS may be larger (``sharpgp bench evidence answers``).
 JUDGED_ROWS, BLOCK_LOSS = 320, 1.005
 #: Landmarks times rows at most: 256 MiB for one GP.
 LANDMARK_ENTRIES = 2**25
@@ -126,7 +132,7 @@ class Policy:
     learnings                         5
     learned_rows                    500
     scored_rows                   5,000
-    exact_rows                    2,000
+    exact_rows                    4,000
     landmarks                     2,000
     neighbours                       64
     directions                        8
@@ -140,7 +146,7 @@ class Policy:
     learned_rows: int = LEARNED_ROWS
     scored_rows: int = SCORED_ROWS
     exact_rows: int | None = None
-    landmarks: int = EXACT_ROWS
+    landmarks: int = LANDMARKS
     neighbours: int = NEIGHBOURS
     inducing: int | None = None
     directions: int | None = None
@@ -167,14 +173,15 @@ class Policy:
         learned = min(rows, LEARNED_ROWS)
         many = d > MAX_ADDITIVE_FEATURES
         few = many and 0 < learned <= ROWS_PER_LENGTHSCALE * d
-        few_rows, many_rows = rows <= MOST_LEFT_OUT, rows > EXACT_ROWS
+        few_rows, many_rows = rows <= MOST_LEFT_OUT, rows > PRIOR_POOLED
         cases = {"additive": many, "boosted_trees": few_rows, "prior": many_rows}
         left_out = {*without, *(name for name, is_so in cases.items() if is_so)}
         pool = tuple(name for name in POOLS[effort] if name not in left_out)
         if few:  # a Laplace kernel has a lengthscale for every feature
             pool = tuple(name.removeprefix("laplace+") for name in pool)
         exact = exact_rows(device)
-        landmarks = min(exact, LANDMARK_ENTRIES // max(rows, 1))
+        most = LANDMARKS if device == "cpu" else exact
+        landmarks = min(most, LANDMARK_ENTRIES // max(rows, 1))
         directions = max(1, math.isqrt(learned) // 2) if few else None
         if 1 < columns <= MAX_ADDITIVE_FEATURES:  # of each column, or of as many axes of gradients
             directions = d
@@ -193,6 +200,23 @@ class Policy:
     def is_exact(self, n: int) -> bool:
         """Whether a GP is conditioned on ``n`` rows exactly."""
         return self.exact_rows is None or n <= self.exact_rows
+
+    def cell_rows(self, n: int, device_type: str = "cpu") -> int:
+        """Rows of a cell whose points share factors; 0 where points share none.
+
+        None are shared up to as many rows as landmarks, with too few rows, where cells would be
+        too large, and on a GPU.
+
+        Examples
+        --------
+        >>> [Policy.choose(n, 8).cell_rows(n) for n in (2000, 10_000, 20_000, 100_000)]
+        [0, 160, 245, 0]
+        """
+        fixed = self.exact_rows is None or self.inducing is not None or not self.landmarks
+        if fixed or device_type != "cpu" or n <= self.landmarks:
+            return 0
+        found = max(BLOCK_ROWS, -(-n * HALO * (HALO + BLOCK_LANDMARKS) // BLOCK_ENTRIES))
+        return found if 2 * found <= HALO < n // 2 else 0
 
     def _learnings(self, rows: int) -> int:
         """Fewer where each sees but a part of its share of the rows; fewest beyond exact GPs."""
@@ -224,24 +248,12 @@ def exact_rows(device: str) -> int:
     Examples
     --------
     >>> exact_rows("cpu")
-    2000
+    4000
     """
     if device != "cuda" or not torch.cuda.is_available():
         return EXACT_ROWS
     free, _ = torch.cuda.mem_get_info()
     return max(EXACT_ROWS, math.isqrt(free // (torch.float64.itemsize * MATRICES_ON_GPU)))
-
-
-def block_rows(n: int) -> int:
-    """Rows of a cell, for ``n`` rows; 0 if there are too few rows, or cells would be too large.
-
-    Examples
-    --------
-    >>> block_rows(10_000), block_rows(20_000), block_rows(100_000)
-    (160, 245, 0)
-    """
-    found = max(BLOCK_ROWS, -(-n * HALO * (HALO + BLOCK_LANDMARKS) // BLOCK_ENTRIES))
-    return found if 2 * found <= HALO < n // 2 else 0
 
 
 def as_approximation(

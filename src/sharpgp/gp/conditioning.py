@@ -22,7 +22,6 @@ from sharpgp.policy import (
     LEARNED_ROWS,
     SEARCHED_ROWS,
     Policy,
-    block_rows,
 )
 from sharpgp.rows import Inputs, Rows
 
@@ -46,29 +45,28 @@ def condition(trained: Posterior, rows: Inputs, y: Tensor, policy: Policy) -> Da
     if isinstance(trained, WrappedPosterior):
         again = partial(condition, policy=policy)
         return trained.conditioned_by(again, rows, y)
-    covariance = getattr(trained, "covariance", None)
-    exact = policy.is_exact(len(y)) or not isinstance(covariance, Named)
-    if exact or not isinstance(trained, KernelPosterior):
+    if not isinstance(trained, KernelPosterior) or not isinstance(trained.covariance, Named):
         found: DataPosterior = trained.conditioned_on(rows, y)
         return found
     sizes = {"landmarks": policy.landmarks, "neighbours": policy.neighbours}
-    local = LocalPosterior.from_trained(trained, rows, y, **sizes)
-    size = block_rows(len(y)) if policy.landmarks and y.device.type == "cpu" else 0
+    local = partial(LocalPosterior.from_trained, trained, rows, y, **sizes)
+    full = trained.conditioned_on(rows, y) if policy.is_exact(len(y)) else local()
+    size = policy.cell_rows(len(y), y.device.type)
     if not size:
-        return local
-    if isinstance(trained, LocalPosterior):  # compared before
-        return local.in_blocks(size) if trained.block_rows else local
-    return _cheaper(local, size)
+        return full
+    blocks = local().in_blocks(size)
+    if trained.n_train <= policy.learned_rows:
+        return _cheaper(full, blocks)
+    return blocks if getattr(trained, "block_rows", 0) else full  # compared before
 
 
-def _cheaper(local: LocalPosterior, size: int) -> LocalPosterior:
+def _cheaper(full: DataPosterior, blocks: LocalPosterior) -> DataPosterior:
     """The same GP in blocks of rows, if it then predicts left-out points about as well."""
     with torch.no_grad():
-        blocks = local.in_blocks(size)
         judged = blocks.rows_of_some_cells(JUDGED_ROWS)
-        y = local.y_train[judged]
-        own, shared = (_normal_crps(y, *gp.left_out(judged)) for gp in (local, blocks))
-    return blocks if shared <= BLOCK_LOSS * own else local
+        y = blocks.y_train[judged]
+        own, shared = (_normal_crps(y, *gp.left_out(judged)) for gp in (full, blocks))
+    return blocks if shared <= BLOCK_LOSS * own else full
 
 
 def _normal_crps(y: Tensor, mean: Tensor, sigma: Tensor) -> float:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sharpgp import _progress as progress
 from sharpgp._validation import check_choice, nearest
-from sharpgp.data.folds import Split
+from sharpgp.data.folds import Split, row_labels
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.compute import MAX_ROWS_ONE_THREAD, side_by_side
 from sharpgp.gp.conditioning import train_chosen
@@ -23,12 +23,13 @@ from sharpgp.gp.wrappers.external_mean import CentredPosterior
 from sharpgp.models.foreign import ForeignModel, gives_quantiles
 from sharpgp.models.gaussian.gaussian_model import drawn_part, learn_gaussian
 from sharpgp.models.model import Learner
+from sharpgp.models.pilot import promising
 from sharpgp.models.prior_fitted import PriorFitted  # noqa: F401 (registers itself, as do trees)
 from sharpgp.models.registry import ROLES, Kind, find_base, known_bases
 from sharpgp.models.regressor import ScikitMean, names_for
 from sharpgp.models.trees.tree_model import TreeModel  # noqa: F401
 from sharpgp.names import KERNELS, is_kernel_name
-from sharpgp.policy import POOLS, SEARCHED_ROWS, Approximation, Policy
+from sharpgp.policy import PILOT_ROWS, POOLS, SEARCHED_ROWS, Approximation, Policy
 from sharpgp.rows import Inputs, Rows
 
 #: The one GP of methods that take no other model, and the rows that it learns from at most.
@@ -148,6 +149,27 @@ class Bases:
         progress.start_phase("training", "model", len(named))
         found = side_by_side(learn, list(named), in_turn=self._in_turn(named.values(), rows))
         return dict(zip(named, found, strict=True))
+
+    def promising(
+        self,
+        models: Mapping[str, Any],
+        X: Inputs,
+        y: Tensor,
+        labels: Tensor | None = None,
+        pair: Split | None = None,
+    ) -> dict[str, Learner]:
+        """Those of the models that :meth:`learn` gave that are worth learning from all rows.
+
+        Of what is pooled by default, where rows are many.
+        """
+        rows = Rows.of(X)
+        policy = self.policy(len(rows), rows.n_features, rows.device.type)
+        several = self._is_auto and len(models) > 1
+        if not several or policy.inducing is not None or len(y) < 2 * PILOT_ROWS:
+            return dict(models)
+        apart, some = row_labels(rows.X, labels), self._part(y, policy, pair)
+        names = promising(models, rows, y, apart, some, self.seed or 0)
+        return {name: models[name] for name in names}
 
     def condition(
         self, models: Mapping[str, Any], X: Inputs, y: Tensor, pair: Split | None = None

@@ -257,6 +257,17 @@ class Learner(Model):
         """
         return self.out_of_fold(pairs, labels, seed)
 
+    def tried(
+        self, rows: Rows, y: Tensor, learned: Tensor, pairs: Sequence[Split], seed: int
+    ) -> "OutOfFold":
+        """The same kind of model of a few rows [P], and predictions of those that pairs test.
+
+        A model that can be conditioned without training has seen the rows ``learned``, by number,
+        and predicts the others; other models learn everything again.
+        """
+        labels = torch.arange(len(y), device=y.device)
+        return self.relearned(rows, y, labels, seed).out_of_fold(pairs, labels, seed)
+
 
 @dataclass(frozen=True)
 class OutOfFold:

@@ -248,6 +248,13 @@ class GaussianModel(GPModel, Learner):
             ]
             return OutOfFold(self, fits, held_out_of(without, pairs, rows, y).in_order())
 
+    def tried(
+        self, rows: Rows, y: Tensor, learned: Tensor, pairs: Sequence[Split], seed: int
+    ) -> OutOfFold:
+        with torch.no_grad():
+            one = self.conditioned_on_all(rows, y, learned)
+            return OutOfFold(one, *_scored_by_others([one], pairs))
+
     def _sharing(self, share: float) -> Self:
         """The same with another share of the scale model."""
         other = copy.copy(self)
