@@ -5,6 +5,7 @@ Then the cells of a row become one vector, and rows attend to the rows of the co
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 import torch
@@ -19,9 +20,8 @@ NEIGHBOURS = (0, 1, 3)
 _MARKS, _SEED = 32, 1
 # Half-normal tails beyond the outermost bins, in deviations of the context's targets.
 _TAIL = 2.5
-# Cells computed at a time where nothing is learned, sequences that CUDA attends to at a time, and
-# tokens of a row up to which compiled attention goes without matrix products.
-_CELLS_AT_ONCE, _SEQUENCES_AT_ONCE, _TOKENS_PAIRWISE = 2**16, 65_535, 40
+# Cells computed at a time where nothing is learned, and sequences that CUDA attends to at a time.
+_CELLS_AT_ONCE, _SEQUENCES_AT_ONCE = 2**16, 65_535
 
 
 @dataclass(frozen=True)
@@ -263,8 +263,19 @@ class _ColumnBlock(nn.Module):
         return self.mlp(self.look(x, keys, log_points)), keys
 
 
+def attended(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Values of the keys that queries [S, heads, ., width] attend to, some sequences at a time."""
+    if len(q) <= _SEQUENCES_AT_ONCE:
+        return F.scaled_dot_product_attention(q, k, v)
+    several = zip(*(part.split(_SEQUENCES_AT_ONCE) for part in (q, k, v)), strict=True)
+    return torch.cat([F.scaled_dot_product_attention(*some) for some in several])
+
+
 class _AcrossBlock(nn.Module):
     """Tokens of a row attend to each other; or only the first ``queries`` to all."""
+
+    #: How; a training may have a quicker one for many short rows.
+    attend: Callable[[Tensor, Tensor, Tensor], Tensor] = staticmethod(attended)
 
     def __init__(self, width: int, head_width: int, queries: int | None) -> None:
         super().__init__()
@@ -273,7 +284,8 @@ class _AcrossBlock(nn.Module):
 
     def forward(self, x: Tensor, log_tokens: Tensor) -> Tensor:
         keys = self.attention.keys(x)
-        found: Tensor = self.mlp(self.attention(x[:, : self.queries], keys, log_tokens, few=True))
+        x = self.attention(x[:, : self.queries], keys, log_tokens, self.attend)
+        found: Tensor = self.mlp(x)
         return found
 
 
@@ -316,12 +328,14 @@ class _Attention(nn.Module):
         return _norm(k), v
 
     def forward(
-        self, x: Tensor, keys: tuple[Tensor, Tensor], log_keys: Tensor, *, few: bool = False
+        self,
+        x: Tensor,
+        keys: tuple[Tensor, Tensor],
+        log_keys: Tensor,
+        attend: Callable[[Tensor, Tensor, Tensor], Tensor] = attended,
     ) -> Tensor:
         gain = (self.sharpness + self.growth * log_keys).to(x.dtype)
         q = self.q(_norm(x)).unflatten(-1, self.split).transpose(1, 2)
-        pairwise = few and torch.compiler.is_compiling() and keys[0].shape[2] <= _TOKENS_PAIRWISE
-        attend = _attended_pairwise if pairwise else _attended
         seen = attend(_norm(q) * gain[:, None, None], *keys).transpose(1, 2)
         added: Tensor = x + self.out(seen.flatten(2))
         return added
@@ -338,20 +352,6 @@ class _Mlp(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         added: Tensor = x + self.out(F.gelu(self.up(_norm(x))))
         return added
-
-
-def _attended(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Values of the keys that queries [S, heads, ., width] attend to, some sequences at a time."""
-    if len(q) <= _SEQUENCES_AT_ONCE:
-        return F.scaled_dot_product_attention(q, k, v)
-    several = zip(*(part.split(_SEQUENCES_AT_ONCE) for part in (q, k, v)), strict=True)
-    return torch.cat([F.scaled_dot_product_attention(*some) for some in several])
-
-
-def _attended_pairwise(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """The same without matrix products: compiled, one pass over the few tokens of a row."""
-    logits = (q[:, :, :, None] * k[:, :, None]).float().sum(-1) * q.shape[-1] ** -0.5
-    return (logits.softmax(-1).to(v.dtype)[..., None] * v[:, :, None]).sum(3)
 
 
 def _norm(x: Tensor) -> Tensor:

@@ -341,4 +341,5 @@ def chance(share: float, count: int, device: Device) -> Tensor:
 def standard(values: Tensor, dim: int) -> Tensor:
     """Zero mean and unit variance along ``dim``; zero where all are equal."""
     centred = values - values.mean(dim, keepdim=True)
-    return centred / centred.std(dim, keepdim=True).clamp_min(1e-6)
+    variance = centred.square().sum(dim, keepdim=True) / max(1, values.shape[dim] - 1)
+    return centred / variance.sqrt().clamp_min(1e-6)

@@ -71,7 +71,7 @@ def train(
     tokens: int = 2**19,
     shape: Shape | None = None,
     kept: Mapping[str, Sequence[tuple[int, int, int, int]]] = KEPT,
-    every: float = 30.0,
+    every: float = 60.0,
     workers: int = 0,
     graphs: bool = True,
 ) -> None:
@@ -105,6 +105,10 @@ def train(
     if device == "cuda":
         torch.set_float32_matmul_precision("high")
         torch._dynamo.config.recompile_limit = 64
+        from sharpgp_benchmarks.pretraining.row_attention import attend  # Triton, with CUDA alone
+
+        for across in network.across:
+            across.attend = attend
         # It fails where a part of the rows is taken (torch 2.11).
         torch._inductor.config.triton.coalesce_tiling_analysis = False
         for block in [*network.columns, *network.across, *network.rows]:
