@@ -8,18 +8,8 @@ from sharpgp import SharpGPRegressor
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.models import prior_fitted
 from sharpgp.models.bases import Bases
-from sharpgp.models.prior_fitted import (
-    PRIOR,
-    PriorFitted,
-    PriorFittedNetwork,
-    Shape,
-    marks,
-    pretrained,
-    standardised,
-)
+from sharpgp.models.prior_fitted import PRIOR, PriorFitted, pretrained
 from sharpgp.policy import PRIOR_COLUMNS, PRIOR_POOLED, PRIOR_ROWS, drawn_rows
-
-TINY = Shape(n_bins=16, cell_width=32, cell_blocks=2, row_width=32, row_blocks=1)
 
 
 def wavy(n, d=3, seed=0):
@@ -30,82 +20,6 @@ def wavy(n, d=3, seed=0):
 
 def tensors(n, d=3, seed=0):
     return tuple(torch.from_numpy(part) for part in wavy(n, d, seed))
-
-
-@pytest.fixture
-def network():
-    torch.manual_seed(0)
-    found = PriorFittedNetwork(TINY)
-    for p in found.parameters():  # blocks begin as identities
-        p.data += 0.1 * torch.randn_like(p)
-    return found.requires_grad_(False)
-
-
-@pytest.fixture
-def table():
-    X, y = tensors(30)
-    cells, z, *_ = standardised(X[None], y[None, :20])
-    return cells, z, marks(3)[None]
-
-
-def test_order_of_the_context_is_nothing(network, table):
-    cells, z, columns = table
-    order = torch.randperm(20)
-    rows = torch.cat([order, torch.arange(20, 30)])
-    turned = network(cells[:, rows], z[:, order], columns)
-    torch.testing.assert_close(turned, network(*table), rtol=1e-4, atol=1e-5)
-
-
-def test_columns_may_change_places_with_their_marks(network, table):
-    cells, z, columns = table
-    turned = network(cells[:, :, [2, 0, 1]], z, columns[:, [2, 0, 1]])
-    torch.testing.assert_close(turned, network(*table), rtol=1e-4, atol=1e-5)
-
-
-def test_rows_without_targets_do_not_see_each_other(network, table):
-    cells, z, columns = table
-    expected = network(*table)[:, :4]
-    found = network(cells[:, :24], z, columns)
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
-
-
-def test_targets_of_the_context_matter(network, table):
-    cells, z, columns = table
-    assert not torch.allclose(network(cells, -z, columns), network(*table), atol=1e-3)
-
-
-def test_a_context_that_is_remembered_is_the_same(network, table):
-    cells, z, columns = table
-    memory = []
-    assert network(cells[:, :20], z, columns, memory).shape[1] == 0
-    found = network(cells[:, 20:], z[:, :0], columns, memory)
-    assert not memory
-    torch.testing.assert_close(found, network(*table), rtol=1e-4, atol=1e-5)
-
-
-def test_densities_integrate_to_one(network):
-    logits = torch.randn(1, 1, TINY.n_bins)
-    at = torch.linspace(-30, 30, 200_001)[None]
-    density = network.log_density(logits.expand(1, at.shape[1], -1), at).exp()
-    assert torch.trapezoid(density, at).item() == pytest.approx(1.0, abs=1e-3)
-
-
-def test_cells_are_z_scores_ranks_and_gaps():
-    X = torch.tensor([[1.0], [2.0], [2.0], [torch.nan], [5.0], [100.0]], dtype=torch.float64)
-    cells, z, mean, scale = standardised(X[None], torch.tensor([[1.0, 3.0, 5.0, 7.0, 9.0]]))
-    there = np.array([1.0, 2.0, 2.0, 5.0])
-    far = (100.0 - there.mean()) / there.std()
-    expected = (there - there.mean()) / there.std()
-    found = cells[0, :, 0]
-    np.testing.assert_allclose(found[[0, 1, 2, 4], 0], expected, rtol=1e-6)
-    assert found[5, 0].item() == pytest.approx(3.0 + 3.0 * np.log(far / 3.0), rel=1e-5)
-    middle = [0.125, 0.5, 0.5, 0.875, 1.0]
-    np.testing.assert_allclose(
-        found[[0, 1, 2, 4, 5], 1], 1.7 * (2.0 * np.array(middle) - 1.0), 1e-5
-    )
-    assert found[3].tolist() == [0.0, 0.0, 2.0]
-    assert (mean.item(), scale.item()) == pytest.approx((5.0, np.sqrt(8.0)))
-    np.testing.assert_allclose(z[0], (np.arange(1, 10, 2) - 5.0) / np.sqrt(8.0), rtol=1e-6)
 
 
 def test_laws_are_increasing_and_their_inverses():
@@ -165,12 +79,6 @@ def test_a_context_is_remembered_from_the_second_question_on():
     assert prior_fitted._MEMORIES[model]
     for again in (second, model.law(X[50:]).location):
         assert torch.equal(first, again)
-
-
-def test_attention_by_products_of_pairs_is_attention():
-    q, k, v = torch.randn(3, 2, 4, 5, 8, generator=torch.Generator().manual_seed(0)).unbind()
-    expected = torch.nn.functional.scaled_dot_product_attention(q, k, v)
-    torch.testing.assert_close(prior_fitted._attended_pairwise(q, k, v), expected)
 
 
 def test_a_context_is_a_part_of_many_rows():

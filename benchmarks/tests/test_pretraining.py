@@ -10,8 +10,8 @@ import torch
 from safetensors import safe_open
 
 from sharpgp.models.prior_fitted import WEIGHTS
+from sharpgp.models.prior_network import PriorNetwork, Shape
 from sharpgp_benchmarks.pretraining.graphs import graph_tables, told
-from sharpgp_benchmarks.pretraining.network import PriorNetwork, Shape
 from sharpgp_benchmarks.pretraining.tables import tables
 from sharpgp_benchmarks.pretraining.training import (
     KEPT,

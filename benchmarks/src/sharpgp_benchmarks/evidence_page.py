@@ -760,7 +760,7 @@ def restarts(r: Results) -> str:
 
 def prior_fitted(r: Results) -> str:
     """The network of generated tables, alone and in the pool."""
-    found, curve = r["prior_fitted"], r["prior_curve"]
+    found = r["prior_fitted"]
     head = ["rows", "CRPS alone", "with it: CRPS", "score", "95 %", "(without)", "90 %", "seconds"]
     names = [
         "rows",
@@ -776,20 +776,10 @@ def prior_fitted(r: Results) -> str:
     own = found[found["set"] != "all"]
     means.insert(1, "sets", means["rows"].map(own["rows"].value_counts()))
     worst, best = (own.loc[own["CRPS"].agg(which)] for which in ("idxmax", "idxmin"))
-    last = curve.iloc[-1]
-    places = [int((curve["seconds"] - at).abs().idxmin()) for at in (60, 120, 240, 480, 1050)]
-    steps = curve.loc[[*places, last.name], ["seconds", "tables", "unseen"]]
-    lines = [
-        [f"{row.seconds:.0f}", f"{row.tables:,.0f}", f"{row.unseen:.2f}"]
-        for row in steps.itertuples()
-    ]
     return (
-        f'`base="prior"` after {last["seconds"] / 60:.0f} minutes of a GPU, relative to the '
+        '`base="prior"`, relative to the '
         f"default's pool without it ({own['set'].nunique()} sets; CRPS of the pool with it from {best['CRPS']:.3f} on "
-        f"{best['set']} to {worst['CRPS']:.3f} on {worst['set']}):\n\n{markdown(means)}\n\n"
-        "Training, mean negative log density of tables that it has not seen; it still falls, and from 1,050 s on "
-        "blocks are compiled whole, 1.7 times as fast:\n\n"
-        f"{markdown(pd.DataFrame(lines, columns=['seconds', 'tables', 'loss']))}"
+        f"{best['set']} to {worst['CRPS']:.3f} on {worst['set']}):\n\n{markdown(means)}"
     )
 
 
@@ -994,9 +984,7 @@ SECTIONS = (
         "69 real tables", "README, benchmarks", real_tables, ("real_tables", "real_tables_by_set")
     ),
     Section("The first picture", "README", landing, ("landing",)),
-    Section(
-        "A network of generated tables", "prior", prior_fitted, ("prior_fitted", "prior_curve")
-    ),
+    Section("A network of generated tables", "prior", prior_fitted, ("prior_fitted",)),
     Section("Against the limit", "benchmarks", known_truth, ("known_truth",)),
     Section("Whole numbers", "benchmarks, choosing, tables", whole_numbers, ("whole_numbers",)),
     Section("Leave-one-out without refits", "README, choosing, method", loo, ("loo",)),

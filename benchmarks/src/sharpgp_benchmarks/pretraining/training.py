@@ -24,8 +24,8 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from sharpgp.models.prior_fitted import WEIGHTS
+from sharpgp.models.prior_network import PriorNetwork, Scales, Shape
 from sharpgp_benchmarks.pretraining.graphs import graph_tables
-from sharpgp_benchmarks.pretraining.network import PriorNetwork, Scales, Shape
 from sharpgp_benchmarks.pretraining.tables import tables
 
 #: Rows of tables and tokens of their rows (columns and three more), with how often each is drawn.

@@ -1,16 +1,13 @@
-"""The successor of the prior-fitted network: its invariances, its memory, its precision."""
+"""The prior-fitted network: its invariances, its memory, its precision."""
 
-from pathlib import Path
-
+import numpy as np
 import pytest
 import torch
-from safetensors import safe_open
 
-from sharpgp.models import prior_fitted
-from sharpgp_benchmarks.pretraining import network as module
-from sharpgp_benchmarks.pretraining.network import PriorNetwork, Scales, Shape, marks
+from sharpgp.models import prior_network as module
+from sharpgp.models.prior_fitted import pretrained
+from sharpgp.models.prior_network import PriorNetwork, Scales, Shape, marks
 
-CHECKPOINT = Path(__file__).parents[1] / "checkpoint"
 TINY = Shape(
     n_bins=16, cell_width=32, points=4, column_blocks=2, across_blocks=2, classes=2, row_width=32,
     row_blocks=2, thinking=3,
@@ -39,16 +36,31 @@ def close(found, expected):
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_cells_are_those_of_the_library():
-    X = torch.randn(1, 12, 3, dtype=torch.float64)
-    X[0, 2, 0] = torch.nan
-    y = torch.randn(1, 8, dtype=torch.float64)
-    cells, z, mean, scale = prior_fitted.standardised(X, y)
-    scales = Scales.of(X[:, :8], y)
-    torch.testing.assert_close(scales.cells(X), cells)
-    torch.testing.assert_close(scales.z(y), z)
-    torch.testing.assert_close(scales.cells(X[:, 8:]), cells[:, 8:])
-    assert (scales.mean_y.item(), scales.scale_y.item()) == (mean.item(), scale.item())
+def test_cells_are_z_scores_ranks_and_gaps():
+    X = torch.tensor([[1.0], [2.0], [2.0], [torch.nan], [5.0], [100.0]], dtype=torch.float64)
+    y = torch.tensor([[1.0, 3.0, 5.0, 7.0, 9.0]])
+    scales = Scales.of(X[None, :5], y)
+    cells, z, mean, scale = scales.cells(X[None]), scales.z(y), scales.mean_y, scales.scale_y
+    there = np.array([1.0, 2.0, 2.0, 5.0])
+    far = (100.0 - there.mean()) / there.std()
+    expected = (there - there.mean()) / there.std()
+    found = cells[0, :, 0]
+    np.testing.assert_allclose(found[[0, 1, 2, 4], 0], expected, rtol=1e-6)
+    assert found[5, 0].item() == pytest.approx(3.0 + 3.0 * np.log(far / 3.0), rel=1e-5)
+    middle = [0.125, 0.5, 0.5, 0.875, 1.0]
+    np.testing.assert_allclose(
+        found[[0, 1, 2, 4, 5], 1], 1.7 * (2.0 * np.array(middle) - 1.0), 1e-5
+    )
+    assert found[3].tolist() == [0.0, 0.0, 2.0]
+    assert (mean.item(), scale.item()) == pytest.approx((5.0, np.sqrt(8.0)))
+    np.testing.assert_allclose(z[0], (np.arange(1, 10, 2) - 5.0) / np.sqrt(8.0), rtol=1e-6)
+
+
+def test_densities_integrate_to_one(network):
+    logits = torch.randn(1, 1, TINY.n_bins)
+    at = torch.linspace(-30, 30, 200_001)[None]
+    density = network.log_density(logits.expand(1, at.shape[1], -1), at).exp()
+    assert torch.trapezoid(density, at).item() == pytest.approx(1.0, abs=1e-3)
 
 
 def test_order_of_the_context_is_nothing(network, table):
@@ -99,24 +111,11 @@ def test_some_cells_at_a_time_are_the_same(network, table, monkeypatch):
         close(network(*table), expected)
 
 
-def test_attention_by_products_of_pairs_is_attention():
-    q, k, v = torch.randn(3, 2, 4, 5, 8, generator=torch.Generator().manual_seed(0)).unbind()
-    expected = torch.nn.functional.scaled_dot_product_attention(q, k, v)
-    torch.testing.assert_close(module._attended_pairwise(q, k, v), expected)
-
-
 def test_sequences_beyond_what_cuda_takes_are_split(monkeypatch):
     q, k, v = torch.randn(3, 5, 2, 4, 8).unbind()
-    expected = module._attended(q, k, v)
+    expected = module.attended(q, k, v)
     monkeypatch.setattr(module, "_SEQUENCES_AT_ONCE", 2)
-    torch.testing.assert_close(module._attended(q, k, v), expected)
-
-
-@pytest.fixture(scope="module")
-def trained():
-    """The averaged weights of the checkpoint."""
-    with safe_open(CHECKPOINT / "average.safetensors", "pt") as file:
-        return {name: file.get_tensor(name).float() for name in file.keys()}  # noqa: SIM118
+    torch.testing.assert_close(module.attended(q, k, v), expected)
 
 
 def wavy(n):
@@ -126,10 +125,10 @@ def wavy(n):
     return X, y + 0.1 * torch.randn(1, n, generator=draw, dtype=torch.float64)
 
 
-def means(weights, n, dtype):
+def means(n, dtype):
     """Means of test rows, in deviations of the context's targets."""
-    found = PriorNetwork(Shape(), dtype)
-    found.load_state_dict(weights)
+    found = PriorNetwork(pretrained("cpu").shape, dtype)
+    found.load_state_dict(pretrained("cpu").state_dict())
     X, y = wavy(500)
     scales = Scales.of(X[:, :n], y[:, :n])
     with torch.no_grad():
@@ -138,14 +137,14 @@ def means(weights, n, dtype):
     return logits.float().softmax(-1) @ middle, scales.z(y[:, n:])
 
 
-def test_the_checkpoint_predicts_a_smooth_function(trained):
-    found, y = means(trained, 300, torch.float32)
+def test_it_predicts_a_smooth_function():
+    found, y = means(300, torch.float32)
     assert (found - y).square().mean().sqrt() < 0.3
 
 
-def test_half_precision_changes_means_little(trained):
-    single, _ = means(trained, 300, torch.float32)
-    half, _ = means(trained, 300, torch.bfloat16)
+def test_half_precision_changes_means_little():
+    single, _ = means(300, torch.float32)
+    half, _ = means(300, torch.bfloat16)
     assert (half - single).abs().mean() < 0.01
 
 

@@ -1,4 +1,4 @@
-"""The successor of the network in :mod:`sharpgp.models.prior_fitted`, still in training.
+"""The network of :mod:`sharpgp.models.prior_fitted`: from cells of a table to laws of its targets.
 
 Columns come first, each read through a few induced points, so that the cost is linear in the rows.
 Then the cells of a row become one vector, and rows attend to the rows of the context.
