@@ -32,7 +32,7 @@ ROWS_PER_LENGTHSCALE = 2
 MOST_LEFT_OUT = 10_000
 #: Rows of a context of the prior-fitted network, and features, at most: as in its training; and
 #: rows up to which it is pooled.
-PRIOR_ROWS, PRIOR_COLUMNS, PRIOR_POOLED = 1024, 45, 2000
+PRIOR_ROWS, PRIOR_COLUMNS, PRIOR_POOLED = 4096, 45, 2000
 #: Rows that one learning of hyperparameters sees at most.
 LEARNED_ROWS = 500
 #: How often a model is learned; where that is from a part of the rows that it may see; and a GP

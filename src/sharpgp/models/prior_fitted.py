@@ -1,6 +1,6 @@
 r"""A network that was trained on generated tables, and predicts from rows as context.
 
-It has seen 3.7 million tables that ``benchmarks/pretraining`` draws, and no real one.  A fit keeps
+It has seen 4.2 million tables that ``benchmarks/pretraining`` draws, and no real one.  A fit keeps
 the rows; nothing is learned from them.  So a row is left out by leaving it out of the context.
 """
 
@@ -45,7 +45,7 @@ _MEMORIES: WeakKeyDictionary[Any, Memory] = WeakKeyDictionary()
 class PriorFitted(RefittedModel):
     """The network's predictions from rows ``X`` [N, d] and targets ``y`` [N].
 
-    Of more than 1,024 rows, as many drawn at random are the context.
+    Of more than 4,096 rows, as many drawn at random are the context.
 
     Examples
     --------
