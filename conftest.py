@@ -6,6 +6,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import nullcontext
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,8 @@ if (
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 collect_ignore = ["tests/stress"]  # run by `make stress`
+if find_spec("triton") is None:  # PyTorch for a CPU comes without it
+    collect_ignore.append("benchmarks/src/sharpgp_benchmarks/pretraining/row_attention.py")
 
 #: Methods that take a second and more wherever they are one of many: those that sample
 #: hyperparameters, a network, and one whose every answer compares fits to parts.

@@ -108,7 +108,7 @@ def train(
         from sharpgp_benchmarks.pretraining.row_attention import attend  # Triton, with CUDA alone
 
         for across in network.across:
-            across.attend = attend
+            across.attend = attend  # type: ignore[assignment]
         # It fails where a part of the rows is taken (torch 2.11).
         torch._inductor.config.triton.coalesce_tiling_analysis = False
         for block in [*network.columns, *network.across, *network.rows]:
