@@ -28,7 +28,7 @@ def table():
     torch.manual_seed(1)
     X, y = torch.randn(2, 30, 5, dtype=torch.float64), torch.randn(2, 20, dtype=torch.float64)
     X[0, 3, 1] = X[0, 25, 2] = torch.nan
-    scales = Scales.of(X[:, :20], y)
+    scales = Scales.from_context(X[:, :20], y)
     return scales.cells(X), scales.z(y), marks(5).expand(2, -1, -1)
 
 
@@ -39,7 +39,7 @@ def close(found, expected):
 def test_cells_are_z_scores_ranks_and_gaps():
     X = torch.tensor([[1.0], [2.0], [2.0], [torch.nan], [5.0], [100.0]], dtype=torch.float64)
     y = torch.tensor([[1.0, 3.0, 5.0, 7.0, 9.0]])
-    scales = Scales.of(X[None, :5], y)
+    scales = Scales.from_context(X[None, :5], y)
     cells, z, mean, scale = scales.cells(X[None]), scales.z(y), scales.mean_y, scales.scale_y
     there = np.array([1.0, 2.0, 2.0, 5.0])
     far = (100.0 - there.mean()) / there.std()
@@ -130,7 +130,7 @@ def means(n, dtype):
     found = PriorNetwork(pretrained("cpu").shape, dtype)
     found.load_state_dict(pretrained("cpu").state_dict())
     X, y = wavy(500)
-    scales = Scales.of(X[:, :n], y[:, :n])
+    scales = Scales.from_context(X[:, :n], y[:, :n])
     with torch.no_grad():
         logits = found(scales.cells(X), scales.z(y[:, :n]), marks(3)[None])
     middle = 0.5 * (found.borders[1:] + found.borders[:-1])

@@ -101,7 +101,7 @@ class PriorFitted(RefittedModel):
     @property
     def _scales(self) -> Scales:
         X, y = self._context
-        return Scales.of(X[None], y[None])
+        return Scales.from_context(X[None], y[None])
 
     @property
     def _context(self) -> tuple[Tensor, Tensor]:

@@ -46,7 +46,7 @@ class Scales:
 
     Examples
     --------
-    >>> scales = Scales.of(torch.tensor([[[1.0], [3.0]]]), torch.tensor([[2.0, 6.0]]))
+    >>> scales = Scales.from_context(torch.tensor([[[1.0], [3.0]]]), torch.tensor([[2.0, 6.0]]))
     >>> scales.cells(torch.tensor([[[2.0], [3.0]]]))[0, 0, 0].tolist()
     [0.0, 0.0, 0.0]
     >>> scales.z(torch.tensor([[2.0, 6.0]])).tolist()
@@ -61,7 +61,8 @@ class Scales:
     scale_y: Tensor
 
     @classmethod
-    def of(cls, X: Tensor, y: Tensor) -> "Scales":
+    def from_context(cls, X: Tensor, y: Tensor) -> "Scales":
+        """The units of a context: rows ``X`` [B, n, d] and targets ``y`` [B, n]."""
         there = ~X.isnan()
         count = there.sum(1, keepdim=True).clamp_min(1)
         mean = torch.where(there, X, 0.0).sum(1, keepdim=True) / count

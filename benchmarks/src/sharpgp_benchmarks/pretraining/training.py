@@ -326,7 +326,7 @@ def losses_of(
 
     The CRPS is zero unless it is ``scored``.
     """
-    scales = Scales.of(X[:, :n], y[:, :n])
+    scales = Scales.from_context(X[:, :n], y[:, :n])
     columns = torch.randn(len(X), X.shape[2], 32, device=X.device)
     logits = network(scales.cells(X), scales.z(y[:, :n]), columns)
     wanted = scales.z(y[:, n:]).clamp(-_FARTHEST, _FARTHEST)
@@ -362,7 +362,9 @@ def borders(n_bins: int, device: str) -> Tensor:
     scores = []
     for rows in (64, 256, 1024):
         _, y = tables(64, rows, 6, device)
-        scores.append(Scales.of(y[:, : rows // 2, None], y[:, : rows // 2]).z(y).flatten())
+        scores.append(
+            Scales.from_context(y[:, : rows // 2, None], y[:, : rows // 2]).z(y).flatten()
+        )
     drawn = torch.cat(scores).clamp(-4.0, 4.0)
     both = torch.cat([drawn, torch.linspace(-4.0, 4.0, len(drawn), device=device)]).double()
     levels = torch.linspace(0.0, 1.0, n_bins + 1, device=device).double()
