@@ -247,7 +247,7 @@ READ = {
     "UTF-16, the other way round": (csv().encode("utf-16-be"), ""),
     "a row of sums": (
         (csv(**EUROPE) + f"Summe;;;;{german(CLEAN['rent'].sum())}\n").encode(),
-        "without 1 line(s) at its end that hold no row, such as 'Summe;",
+        "without 1 line(s) at its end that hold no row, such as 'Summe",
     ),
     "errors of a German Excel": (
         csv(CLEAN.assign(rooms=CLEAN["rooms"].map(str).where(CLEAN["rooms"] > 1, "#NV"))).encode(),

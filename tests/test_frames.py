@@ -412,3 +412,11 @@ def test_a_date_far_from_training_is_told_as_a_date():
     late = pd.DataFrame({"date": [pd.Timestamp("2015-10-31")]})
     with pytest.warns(CalibrationWarning, match="'date' is 2015-10-31, in training 2012-01-01 to"):
         model.predict_interval(late)
+
+
+def test_words_are_left_to_a_vectoriser():
+    rng = np.random.default_rng(0)
+    words = rng.permuted(np.tile(["old", "quiet", "bright", "view", "garden"], (60, 1)), axis=1)
+    frame = pd.DataFrame({"note": [" ".join(row) for row in words], "z": np.arange(60) ** 2})
+    with pytest.warns(UserWarning, match="left out; for their words, put a vectoriser before the"):
+        assert TableEncoding.learn(frame).unused == ("note",)

@@ -200,7 +200,7 @@ def test_a_sign_of_censoring_beside_a_time_is_named_as_not_modelled():
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"age": rng.normal(60, 9, 80), "status": rng.integers(0, 2, 80)})
     days = pd.Series(rng.exponential(200, 80), name="days")
-    says = "'status' seems to say which days are censored"
+    says = "'status' seems to say which values of days are censored"
     assert says in str(sharpgp.check(frame, days))
     assert says not in str(sharpgp.check(frame, days.rename("price")))
     assert says not in str(sharpgp.check(frame.assign(status=frame["age"].round()), days))

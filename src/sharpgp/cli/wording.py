@@ -22,6 +22,7 @@ _PHRASES = (
     ),
     (r"Exact\(by=\"(.*?)\"\) keeps", r"fit --by '\1' keeps"),
     (r"calibrate on newer data \(update\), or follow it with Online", "fit again with newer rows"),
+    (r"; for their words, put a vectoriser before the model", ""),
     (r"Fit with groups,", "Fit with --groups,"),
     (r'calibration="(\w+)" or "(\w+)"', r"--calibration \1 or \2"),
     (r'calibration="(\w+)"', r"--calibration \1"),

@@ -29,7 +29,7 @@ def censoring(columns: Mapping[str, Values], target: str, y: np.ndarray) -> list
     --------
     >>> status = Values("number", np.arange(20.0) % 2, np.zeros(20, dtype=bool))
     >>> [one.says for one in censoring({"status": status}, "days", np.arange(20.0))]
-    ["'status' seems to say which days are censored: at least so long, not that long."]
+    ["'status' seems to say which values of days are censored: so long at least, not that long."]
     """
     known = y[np.isfinite(y)]
     if not _TIME.search(target) or len(np.unique(known)) < _MIN_TIMES or known.min() < 0:
@@ -37,9 +37,9 @@ def censoring(columns: Mapping[str, Values], target: str, y: np.ndarray) -> list
     for name, values in columns.items():
         levels = len(np.unique(values.data[~values.missing].astype(str)))
         if _SIGN.fullmatch(name) and 2 <= levels <= _MAX_LEVELS:
-            says = f"{name!r} seems to say which {target} are censored: at least so long, not that "
+            says = f"{name!r} seems to say which values of {target} are censored: so long at least,"
             cure = "This is not modelled: intervals are for the times as they were recorded."
-            return [Suspicion("target", f"{says}long.", cure)]
+            return [Suspicion("target", f"{says} not that long.", cure)]
     return []
 
 

@@ -300,6 +300,8 @@ def _why_different(values: Values) -> str:
     more = ""
     if digits > _NUMBER_SHARE:
         more = "; if they hold a number, give it a column of its own"
+    elif np.mean([" " in text for text in present]) > 0.5:
+        more = "; for their words, put a vectoriser before the model"
     return f"have another text in most rows, such as {str(present[0])!r}; left out{more}"
 
 

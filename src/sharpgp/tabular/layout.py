@@ -268,7 +268,7 @@ def is_row(cells: Sequence[Any], width: int, above: Container[str] = ()) -> bool
 
 def left_out(lines: Sequence[str]) -> list[str]:
     """What to tell of lines at the end that hold no row."""
-    example = next((repr(line) for line in lines if re.search(r"\w", line)), "")
+    example = next((repr(line.strip(" ,;|")) for line in lines if re.search(r"\w", line)), "")
     more = f", such as {example:.60}" if example else ""
     return [f"without {len(lines)} line(s) at its end that hold no row{more}"] if lines else []
 
