@@ -10,6 +10,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from sharpgp._forwarded import forwarded
 from sharpgp._ranks import points_needed
 from sharpgp._stored import Array, Codec, Maybe, Several, add_codec, agree, require, stored
 from sharpgp._tail import Tail
@@ -687,15 +688,18 @@ class HeldOutPredictor(ScoredPredictor):
         return self.X_own
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class _HeldOutModel(WrappedModel):
     """A model that knows the points by their numbers [n, 1]."""
 
-    def __init__(self, model: Model, law: Law) -> None:
-        self.model, self.scores, self._law = model, model.scores, law
-        self.rounding = model.rounding
+    model: Model
+    held: Law
+
+    scores = forwarded("model.scores")
+    rounding = forwarded("model.rounding")
 
     def law(self, rows: Inputs) -> Law:
-        return self._law.take(Rows.of(rows).X[:, 0].long())
+        return self.held.take(Rows.of(rows).X[:, 0].long())
 
     def extended(self, rows: Inputs, y: Tensor) -> Model:
         return self.model.extended(rows, y)

@@ -1,7 +1,7 @@
 """A posterior with any fixed map of its inputs and any fixed prior mean."""
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Self
 
 from torch import Tensor
@@ -15,6 +15,7 @@ from sharpgp.rows import Inputs, Rows
 Map = Callable[[Tensor], Tensor]
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class MappedPosterior(WrappedPosterior):
     r"""``mu(x) = m(g(x)) + mu_0(g(x))`` and ``sigma(theta, x) = sigma_0(theta, g(x))``.
 
@@ -30,44 +31,44 @@ class MappedPosterior(WrappedPosterior):
         ``m``, of mapped inputs and in the target's units.
     """
 
-    def __init__(
-        self, base: DataPosterior, X: Tensor, y: Tensor, inputs: Map, prior_mean: Map
-    ) -> None:
-        self.base, self._X, self._y = base, X, y
-        self._map, self._prior_mean = inputs, prior_mean
+    base: DataPosterior
+    X: Tensor
+    y: Tensor
+    inputs: Map
+    prior_mean: Map
 
     def _around(self, base: DataPosterior, rows: Rows, y: Tensor) -> Self:
-        return type(self)(base, rows.X, y, self._map, self._prior_mean)
+        return type(self)(base, rows.X, y, self.inputs, self.prior_mean)
 
     def _inputs(self, rows: Rows) -> Rows:
-        return replace(rows, X=self._map(rows.X))
+        return replace(rows, X=self.inputs(rows.X))
 
     def _targets(self, rows: Rows, y: Tensor) -> Tensor:
-        return y - self._prior_mean(self._map(rows.X))
+        return y - self.prior_mean(self.inputs(rows.X))
 
     @property
     def n_features(self) -> int:
-        return self._X.shape[1]
+        return self.X.shape[1]
 
     @property
     def input_range(self) -> tuple[Tensor, Tensor]:
-        return self._X.amin(0), self._X.amax(0)
+        return self.X.amin(0), self.X.amax(0)
 
     @property
     def rows(self) -> Rows:
         """The GP's rows, before the map."""
-        return replace(self.base.rows, X=self._X)
+        return replace(self.base.rows, X=self.X)
 
-    y_train = forwarded("_y")
+    y_train = forwarded("y")
 
     def mean(self, rows: Inputs) -> Tensor:
-        Z = self._map(Rows.of(rows).X)
-        return self._prior_mean(Z) + self.base.mean(Z)
+        Z = self.inputs(Rows.of(rows).X)
+        return self.prior_mean(Z) + self.base.mean(Z)
 
     def loo(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         mean, sigma = self.base.loo(theta)
-        return mean + self._prior_mean(self._map(self._X)), sigma
+        return mean + self.prior_mean(self.inputs(self.X)), sigma
 
     def left_out(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         mean, sigma = self.base.left_out(rows)
-        return mean + self._prior_mean(self._map(self._X[rows])), sigma
+        return mean + self.prior_mean(self.inputs(self.X[rows])), sigma

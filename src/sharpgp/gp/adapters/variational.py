@@ -1,5 +1,6 @@
 """gpytorch's ApproximateGP (SVGP): a posterior that is given by its variational distribution."""
 
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 import gpytorch
@@ -27,6 +28,7 @@ from sharpgp.gp.scaling import Affine
 from sharpgp.rows import Inputs, Rows
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class VariationalPosterior(Posterior):
     r"""Posterior of a stochastic variational GP, without its training data.
 
@@ -44,39 +46,32 @@ class VariationalPosterior(Posterior):
     J. Hensman, N. Fusi and N. Lawrence, "Gaussian Processes for Big Data", UAI 2013.
     """
 
-    def __init__(
-        self,
-        covariance: Covariance,
-        theta_R: Tensor,
-        inducing: Tensor,
-        m: Tensor,
-        S: Tensor,
-        *,
-        x_units: Affine,
-        prior_mean: Map,
-        scale: Tensor,
-        jitter: float,
-        extra: float,
-    ) -> None:
-        self.covariance = covariance
-        self.theta_R, self.names, self.searched = theta_R, covariance.names, covariance.searched
-        self._Z, self._m, self._S = inducing, m, S
-        self._units, self._scale = x_units, scale
-        # gpytorch adds jitter to the covariance of the inducing points and of new ones.
-        self._jitter, self._extra = jitter, extra
-        self._prior_mean = prior_mean
+    covariance: Covariance
+    theta_R: Tensor
+    inducing: Tensor
+    m: Tensor
+    S: Tensor
+    _: KW_ONLY
+    x_units: Affine
+    prior_mean: Map
+    scale: Tensor
+    # gpytorch adds jitter to the covariance of the inducing points and of new ones.
+    jitter_inducing: float
+    extra: float
 
+    names = forwarded("covariance.names")
+    searched = forwarded("covariance.searched")
     n_inverse = forwarded("covariance.n_inverse")
 
     @property
     def n_inducing(self) -> int:
-        return len(self._Z)
+        return len(self.inducing)
 
     @property
     def n_features(self) -> int:
-        return self._Z.shape[1]
+        return self.inducing.shape[1]
 
-    device = forwarded("_Z.device")
+    device = forwarded("inducing.device")
 
     @property
     def n_dense(self) -> int:
@@ -85,42 +80,42 @@ class VariationalPosterior(Posterior):
     @property
     def input_range(self) -> tuple[Tensor, Tensor]:
         """That of the inducing inputs."""
-        Z = self._units.back(self._Z)
+        Z = self.x_units.back(self.inducing)
         return Z.amin(0), Z.amax(0)
 
     def mean(self, rows: Inputs) -> Tensor:
         theta = self.theta_R.unsqueeze(0)
         L = self._factor(theta)
         parts = []
-        for Z in self._units.forward(Rows.of(rows).X).split(self._rows(1)):
+        for Z in self.x_units.forward(Rows.of(rows).X).split(self._rows(1)):
             a = torch.linalg.solve_triangular(
-                L, self.covariance.matrix(theta, self._Z, Z), upper=False
+                L, self.covariance.matrix(theta, self.inducing, Z), upper=False
             )
-            parts.append(self._prior_mean(Z) + self._scale * (self._m @ a[0]))
+            parts.append(self.prior_mean(Z) + self.scale * (self.m @ a[0]))
         return torch.cat(parts)
 
     def sigma(self, theta: Tensor, rows: Inputs) -> Tensor:
         rows = Rows.of(rows)
         L = self._factor(theta)
         parts = []
-        for Z in self._units.forward(rows.X).split(self._rows(len(theta))):
+        for Z in self.x_units.forward(rows.X).split(self._rows(len(theta))):
             a = torch.linalg.solve_triangular(
-                L, self.covariance.matrix(theta, self._Z, Z), upper=False
+                L, self.covariance.matrix(theta, self.inducing, Z), upper=False
             )
-            prior = self.covariance.diag(theta, Z) + theta[:, NOISE, None] + self._extra
-            variance = prior - a.square().sum(-2) + (a * (self._S @ a)).sum(-2)
+            prior = self.covariance.diag(theta, Z) + theta[:, NOISE, None] + self.extra
+            variance = prior - a.square().sum(-2) + (a * (self.S @ a)).sum(-2)
             # Rounding may take a near-noiseless variance below zero; it is never exactly zero.
             parts.append(torch.maximum(variance, 1e-12 * prior.detach()))
-        sigma = torch.cat(parts, -1).sqrt() * self._scale
+        sigma = torch.cat(parts, -1).sqrt() * self.scale
         return sigma if rows.noise is None else (sigma.square() + rows.noise).sqrt()
 
     def _factor(self, theta: Tensor) -> Tensor:
-        K = self.covariance.matrix(theta, self._Z)
-        eye = torch.eye(len(self._Z), dtype=K.dtype, device=K.device)
-        return cholesky(K + self._jitter * eye)[0]
+        K = self.covariance.matrix(theta, self.inducing)
+        eye = torch.eye(len(self.inducing), dtype=K.dtype, device=K.device)
+        return cholesky(K + self.jitter_inducing * eye)[0]
 
     def _rows(self, n_levels: int) -> int:
-        return max(1, block_entries(self.device) // (len(self._Z) * n_levels))
+        return max(1, block_entries(self.device) // (len(self.inducing) * n_levels))
 
 
 def from_approximate_gp(model: Any, likelihood: Any) -> VariationalPosterior:
@@ -165,7 +160,7 @@ def from_approximate_gp(model: Any, likelihood: Any) -> VariationalPosterior:
         x_units=x_units,
         prior_mean=lambda Z: prior_mean(Z) + units.shift,
         scale=units.scale,
-        jitter=float(strategy.jitter_val),
+        jitter_inducing=float(strategy.jitter_val),
         extra=float(strategy.jitter_val) if whitened else 0.0,
     )
     if not whitened:
@@ -173,6 +168,6 @@ def from_approximate_gp(model: Any, likelihood: Any) -> VariationalPosterior:
             L = posterior._factor(theta.unsqueeze(0))[0]
             centred = m - prior_mean(Z) / units.scale
         solve = torch.linalg.solve_triangular
-        posterior._m = solve(L, centred.unsqueeze(-1), upper=False).squeeze(-1)
-        posterior._S = solve(L, solve(L, S, upper=False).mT, upper=False)
+        m = solve(L, centred.unsqueeze(-1), upper=False).squeeze(-1)
+        return replace(posterior, m=m, S=solve(L, solve(L, S, upper=False).mT, upper=False))
     return posterior
