@@ -6,9 +6,10 @@ same fit predicts a further row of that group.  Its score is then shifted by ``w
 ``w = B / (B + W_g/n)``, and has the variance ``W_g + w W_g/n`` instead of ``B + W``.  Ranks are
 those of rows left out while the other rows of their group stay.  New groups are predicted as usual.
 
-``W_g`` is shrunk by the size of the group, ``(d_0 W_0 + sum_i (z_i - mean(z))^2) / (d_0 + n - 1)``,
-with a prior ``d_0 W_0 / W_g ~ chi^2(d_0)`` that all groups share, from the logarithms of their
-variances: G. K. Smyth, "Linear models and empirical Bayes methods", SAGMB 2004.
+``W_g`` is one variance for all groups, or shrunk by the size of each,
+``(d_0 W_0 + sum_i (z_i - mean(z))^2) / (d_0 + n - 1)``, with a prior ``d_0 W_0 / W_g ~ chi^2(d_0)``
+that all groups share, from the logarithms of their variances (G. K. Smyth, "Linear models and
+empirical Bayes methods", SAGMB 2004); whichever predicts rows of known groups better.
 """
 
 import math
@@ -135,8 +136,8 @@ def variance_prior(squares: np.ndarray, freedom: np.ndarray, pooled: float) -> t
     >>> variance_prior(np.array([9.0, 11.0, 10.0]), np.full(3, 10.0), 1.0)
     (inf, 1.0)
     >>> d_0, W_0 = variance_prior(np.array([0.01, 1000.0, 10.0]), np.full(3, 10.0), 33.0)
-    >>> d_0 < 1
-    True
+    >>> d_0, round(W_0, 3)
+    (1.0, 0.144)
     """
     half = freedom[freedom > 0] / 2.0
     if len(half) < 2:
@@ -146,7 +147,9 @@ def variance_prior(squares: np.ndarray, freedom: np.ndarray, pooled: float) -> t
     excess = float(logs.var(ddof=1) - polygamma(1, half).mean())
     if excess <= 1e-4:  # d_0 beyond 20,000
         return math.inf, pooled
-    d = brentq(lambda d: float(polygamma(1, d)) - excess, 1e-4, 1e5)
+    # At least one degree of freedom, so that a group of two rows is never without noise.
+    least = excess >= polygamma(1, 0.5)
+    d = 0.5 if least else brentq(lambda d: float(polygamma(1, d)) - excess, 0.5, 1e5)
     return 2.0 * d, float(np.exp(logs.mean() + digamma(d) - np.log(d)))
 
 
@@ -155,6 +158,50 @@ def _shrunk(squares: Tensor, freedom: Tensor, d_0: float, W_0: float) -> Tensor:
     if math.isinf(d_0):
         return torch.full_like(squares, W_0)
     return (d_0 * W_0 + squares) / (d_0 + freedom)
+
+
+def group_effects(
+    z: Tensor, place: Tensor, several: Tensor
+) -> tuple[Tensor, Tensor, Tensor, float]:
+    """What scores ``z`` [n] of groups [n] tell of a further score of each.
+
+    Shift and size [G]; the scores of ``several`` rows, by the other rows of their groups; and the
+    size where nothing is known.  Groups have variances of their own where these scores are then
+    likelier than under one variance for all, and each group counts as one.
+
+    Examples
+    --------
+    >>> place = torch.arange(40) % 4
+    >>> z = torch.where(place < 2, 0.1, 1.0).double() * torch.linspace(-1, 1, 40).double()
+    >>> _, size, scores, _ = group_effects(z, place, torch.ones(40).bool())
+    >>> bool(size[0] < 0.2 * size[3]), len(scores)
+    (True, 40)
+    """
+    values, numbers = z.cpu().numpy(), place.cpu().numpy()
+    means, pooled = label_means(values, numbers), max(own_variance(values, numbers), 1e-12)
+    of_groups = np.bincount(numbers, (values - means[numbers]) ** 2)
+    mean, squares = (torch.from_numpy(one).to(z) for one in (means, of_groups))
+    count, of = place.bincount().double(), place[several]
+    rest, away = count[of] - 1.0, z[several] - mean[of]
+    left = (squares[of] - away.square() * count[of] / rest).clamp_min(0.0)
+    share = (1.0 / count[of]) / (1.0 / count[of]).sum()
+    found = []
+    own = variance_prior(of_groups, np.bincount(numbers) - 1.0, pooled)
+    for prior in ((math.inf, pooled), own):
+        within = _shrunk(squares, count - 1.0, *prior)
+        between = max(float(mean.square().mean() - (within / count).mean()), 0.0)
+
+        def law(
+            mean: Tensor, within: Tensor, count: Tensor, between: float = between
+        ) -> tuple[Tensor, Tensor]:
+            weight = between / (between + within / count)
+            return weight * mean, (within + weight * within / count).sqrt()
+
+        moved, scale = law(mean[of] - away / rest, _shrunk(left, rest - 1.0, *prior), rest)
+        scores = (z[several] - moved) / scale
+        cost = float(share @ scale.log() + 0.5 * (share @ scores.square()).log())
+        found.append((cost, (*law(mean, within, count), scores, (pooled + between) ** 0.5)))
+    return min(found, key=lambda one: one[0])[1]
 
 
 def known_groups(
@@ -207,32 +254,13 @@ def known_groups(
     if int(several.sum()) < MIN_ROWS_PER_CLASS:
         return None
     names, place = of.unique(return_inverse=True)
-    count = place.bincount().double()
-    numbers = place.cpu().numpy()
-    mean = torch.from_numpy(label_means(z.cpu().numpy(), numbers)).to(z)
-    pooled = max(own_variance(z.cpu().numpy(), numbers), 1e-12)
-    squares = z.new_zeros(len(names)).index_add(0, place, (z - mean[place]).square())
-    prior = variance_prior(squares.cpu().numpy(), count.cpu().numpy() - 1.0, pooled)
-    within = _shrunk(squares, count - 1.0, *prior)
-    between = max(float(mean.square().mean() - (within / count).mean()), 0.0)
-
-    def law(mean: Tensor, within: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
-        weight = between / (between + within / count)
-        return weight * mean, (within + weight * within / count).sqrt()
-
+    shifts, sizes, scores, usual = group_effects(z, place, several)
     G = int(names.max()) + 1
-    shift, size = z.new_zeros(G), z.new_full((G,), (pooled + between) ** 0.5)
-    shift[names], size[names] = law(mean, within, count)
+    shift, size = z.new_zeros(G), z.new_full((G,), usual)
+    shift[names], size[names] = shifts, sizes
     part_of = torch.full((G,), -1, device=z.device)
     part_of[groups] = parts
     by_group = GroupModel(model, parts, part_of, shift, size)
-
-    of_row = place[several]
-    rest, away = count[of_row] - 1, z[several] - mean[of_row]
-    others = mean[of_row] - away / rest
-    left = (squares[of_row] - away.square() * count[of_row] / rest).clamp_min(0.0)
-    moved, scale = law(others, _shrunk(left, rest - 1.0, *prior), rest)
-    scores = (z[several] - moved) / scale
 
     new_rows = replace(found.rows_cal, unit=torch.full_like(found.y_cal, -1, dtype=torch.long))
     known_rows = replace(rows[several], unit=of[several])
