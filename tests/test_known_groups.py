@@ -62,10 +62,8 @@ def test_noise_within_a_group_is_its_own():
     quiet, effect = np.arange(30) < 8, rng.normal(size=30)
 
     def rows(g):
-        X = rng.uniform(-2, 2, (len(g), 1))
-        return X, np.sin(2 * X[:, 0]) + effect[g] + np.where(quiet, 0.1, 1.0)[g] * rng.normal(
-            size=len(g)
-        )
+        X, noise = rng.uniform(-2, 2, (len(g), 1)), np.where(quiet, 0.1, 1.0)[g]
+        return X, np.sin(2 * X[:, 0]) + effect[g] + noise * rng.normal(size=len(g))
 
     g, g_new = np.repeat(np.arange(30), np.where(quiet, 20, 3)), rng.integers(0, 30, 600)
     (X, y), (X_new, y_new) = rows(g), rows(g_new)

@@ -167,7 +167,7 @@ def group_effects(
 
     Shift and size [G]; the scores of ``several`` rows, by the other rows of their groups; and the
     size where nothing is known.  Groups have variances of their own where these scores are then
-    likelier than under one variance for all, and each group counts as one.
+    likelier, as Laplace's law has it, than under one variance for all; each group counts as one.
 
     Examples
     --------
@@ -199,7 +199,7 @@ def group_effects(
 
         moved, scale = law(mean[of] - away / rest, _shrunk(left, rest - 1.0, *prior), rest)
         scores = (z[several] - moved) / scale
-        cost = float(share @ scale.log() + 0.5 * (share @ scores.square()).log())
+        cost = float(share @ scale.log() + (share @ scores.abs()).log())
         found.append((cost, (*law(mean, within, count), scores, (pooled + between) ** 0.5)))
     return min(found, key=lambda one: one[0])[1]
 
