@@ -9,11 +9,13 @@ import torch
 from helpers import wavy
 from sharpgp import SharpGPRegressor, persistence
 from sharpgp.gp import conditioning, train
-from sharpgp.gp.conditioning import condition
+from sharpgp.gp.conditioning import condition, shares_factors
 from sharpgp.gp.exact.posterior import ExactPosterior
 from sharpgp.gp.local import posterior as local_module
 from sharpgp.gp.local.blocks import Layout
 from sharpgp.gp.local.posterior import LocalPosterior
+from sharpgp.models.gaussian.gaussian_model import learn_gaussian
+from sharpgp.models.splitters import learning_pairs
 from sharpgp.policy import Policy
 from test_local import COVARIANCES, levels, same, setting, tolerance
 
@@ -152,6 +154,20 @@ def test_an_exact_gp_answers_from_blocks_where_these_leave_out_as_well(monkeypat
         assert isinstance(condition(trained, X, y, few), ExactPosterior)
     monkeypatch.setattr(conditioning, "_cheaper", None)  # nothing is compared again
     assert isinstance(condition(chosen, X[:1560], y[:1560], exact), ExactPosterior)
+
+
+def test_learnings_share_factors_where_the_first_one_does(monkeypatch):
+    """Each comparison takes as long as conditioning on all rows."""
+    trained, X, y = many()
+    policy = replace(POLICY, learned_rows=120, learnings=2)
+    monkeypatch.setattr(conditioning, "BLOCK_LOSS", 1.05)
+    part = learn_gaussian(trained, policy=policy)
+    model = part.conditioned_on_all(X, y, torch.arange(120))
+    assert shares_factors(model.posterior)
+    monkeypatch.setattr(conditioning, "_cheaper", None)
+    every = torch.arange(len(y))
+    found = model.out_of_training(learning_pairs(every, 0), every, 0)
+    assert [shares_factors(fit.posterior) for fit in found.refits] == [True] * 2
 
 
 def test_what_was_chosen_stays_for_further_rows(monkeypatch):

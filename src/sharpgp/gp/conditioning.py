@@ -26,10 +26,18 @@ from sharpgp.policy import (
 from sharpgp.rows import Inputs, Rows
 
 
-def condition(trained: Posterior, rows: Inputs, y: Tensor, policy: Policy) -> DataPosterior:
+def condition(
+    trained: Posterior,
+    rows: Inputs,
+    y: Tensor,
+    policy: Policy,
+    *,
+    in_blocks: bool | None = None,
+) -> DataPosterior:
     """A GP with the hyperparameters of another one, conditioned on rows [N] and ``y`` [N].
 
-    Exactly up to the policy's number of rows; beyond, from landmarks and neighbours.
+    Exactly up to the policy's number of rows; beyond, from landmarks and neighbours.  ``in_blocks``
+    says whether its points share factors where they may, by default as left-out rows decide.
 
     Examples
     --------
@@ -43,21 +51,27 @@ def condition(trained: Posterior, rows: Inputs, y: Tensor, policy: Policy) -> Da
     <ExactPosterior: 200 training points, 1 features>
     """
     if isinstance(trained, WrappedPosterior):
-        again = partial(condition, policy=policy)
+        again = partial(condition, policy=policy, in_blocks=in_blocks)
         return trained.conditioned_by(again, rows, y)
     if not isinstance(trained, KernelPosterior) or not isinstance(trained.covariance, Named):
         found: DataPosterior = trained.conditioned_on(rows, y)
         return found
     sizes = {"landmarks": policy.landmarks, "neighbours": policy.neighbours}
     local = partial(LocalPosterior.from_trained, trained, rows, y, **sizes)
-    full = trained.conditioned_on(rows, y) if policy.is_exact(len(y)) else local()
     size = policy.cell_rows(len(y), y.device.type)
-    if not size:
-        return full
-    blocks = local().in_blocks(size)
-    if trained.n_train <= policy.learned_rows:
-        return _cheaper(full, blocks)
-    return blocks if getattr(trained, "block_rows", 0) else full  # compared before
+    if in_blocks is None and trained.n_train > policy.learned_rows:  # compared before
+        in_blocks = shares_factors(trained)
+    if size and in_blocks:
+        return local().in_blocks(size)
+    full = trained.conditioned_on(rows, y) if policy.is_exact(len(y)) else local()
+    return _cheaper(full, local().in_blocks(size)) if size and in_blocks is None else full
+
+
+def shares_factors(gp: Posterior) -> bool:
+    """Whether points of a GP, or of the one that it wraps, share the factors of their cell."""
+    while isinstance(gp, WrappedPosterior):
+        gp = gp.base
+    return isinstance(gp, LocalPosterior) and gp.block_rows > 0
 
 
 def _cheaper(full: DataPosterior, blocks: LocalPosterior) -> DataPosterior:

@@ -13,7 +13,7 @@ from sharpgp._ranks import q_lin
 from sharpgp._stored import Array, agree, stored
 from sharpgp.data.folds import Split
 from sharpgp.gp.compute import side_by_side
-from sharpgp.gp.conditioning import condition
+from sharpgp.gp.conditioning import condition, shares_factors
 from sharpgp.gp.posterior import Posterior
 from sharpgp.models.gaussian.scale_model import ScaleModel
 from sharpgp.models.gaussian.spread_choice import (
@@ -166,9 +166,10 @@ class GaussianModel(GPModel, Learner):
             scale = self.scale.conditioned_on(X, residuals / sigma)
         return GaussianModel(Chosen(posterior, self.choice, scale), policy=self.policy)
 
-    def with_data(self, rows: Inputs, y: Tensor) -> Self:
-        """Everything learned, with the GP conditioned on other data."""
-        return self._on(condition(self.posterior, rows, y, self.policy))
+    def with_data(self, rows: Inputs, y: Tensor, like: Posterior | None = None) -> Self:
+        """Everything learned, with the GP conditioned on other data, in blocks if ``like`` is."""
+        in_blocks = None if like is None else shares_factors(like)
+        return self._on(condition(self.posterior, rows, y, self.policy, in_blocks=in_blocks))
 
     def restricted(self, keep: Callable[[Rows], Tensor]) -> Learner:
         if not self.posterior.can_leave_out:
@@ -180,9 +181,11 @@ class GaussianModel(GPModel, Learner):
         leaves = self.posterior.can_leave_out
         return self.with_data(self.rows[rest], self.y_train[rest]) if leaves else None
 
-    def conditioned_on_all(self, rows: Inputs, y: Tensor, learned: Tensor) -> Self:
+    def conditioned_on_all(
+        self, rows: Inputs, y: Tensor, learned: Tensor, like: Posterior | None = None
+    ) -> Self:
         """The same of data [N], of which it was learned from those ``learned`` by number."""
-        other = self.with_data(rows, y)
+        other = self.with_data(rows, y, like)
         other.trained, other.learned_rows = self._start, learned
         return other
 
@@ -237,7 +240,7 @@ class GaussianModel(GPModel, Learner):
             fits = [
                 fit
                 if len(fit.y_train) == len(y)
-                else fit.conditioned_on_all(rows, y, fit._learned_on)
+                else fit.conditioned_on_all(rows, y, fit._learned_on, self.posterior)
                 for fit in learnings
             ]
             if distinct:
