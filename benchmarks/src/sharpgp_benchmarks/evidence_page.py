@@ -539,7 +539,13 @@ def optimisation(r: Results) -> str:
 def laboratory(r: Results) -> str:
     """Optimisations with categories, limits and a mixture."""
     mixed, limited = (
-        markdown(r[name].fillna("").astype(str)) for name in ("bo_laboratory", "bo_laboratory_2")
+        markdown(
+            r[name]
+            .set_index("experiment")
+            .map(lambda value: "" if np.isnan(value) else f"{value:.3g}")
+            .reset_index()
+        )
+        for name in ("bo_laboratory", "bo_laboratory_2")
     )
     return (
         "**Reduced**: two seeds; BoTorch's and BayBE's loops take minutes on shared cores and are "

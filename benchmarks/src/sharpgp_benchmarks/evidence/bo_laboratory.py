@@ -74,4 +74,4 @@ def _compared(names: list[str], chosen: list[str], seeds: int, runs: int) -> Non
     row("mean", *(f"{fmean(min(one['regret']) for one in own[m]):.3f}" for m in chosen))
     covered = {m: [flag for one in own[m] for flag in one["inside"]] for m in chosen}
     row("90 % covers", *(f"{100 * fmean(c):.1f}" if (c := covered[m]) else "" for m in chosen))
-    row("seconds", *(f"{fmean(one['seconds'] for one in own[m]):.0f}" for m in chosen))
+    row("CPU seconds", *(f"{fmean(one['seconds'] for one in own[m]):.0f}" for m in chosen))
