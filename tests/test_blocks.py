@@ -130,23 +130,23 @@ POLICY = Policy(exact_rows=100, landmarks=60, neighbours=20)
 
 def test_blocks_predict_where_they_leave_out_as_well(monkeypatch):
     trained, X, y = many()
-    monkeypatch.setattr(conditioning, "BLOCK_LOSS", 1.05)
+    monkeypatch.setattr(conditioning, "QUICK_LOSS", 1.05)
     chosen = condition(trained, X, y, POLICY)
     assert chosen.block_rows == 160
-    monkeypatch.setattr(conditioning, "BLOCK_LOSS", 0.0)
+    monkeypatch.setattr(conditioning, "QUICK_LOSS", 0.0)
     own = condition(trained, X, y, POLICY)
     assert own.block_rows == 0
     rows = torch.arange(0, 1600, 7)
-    both = [conditioning._normal_crps(y[rows], *gp.left_out(rows)) for gp in (chosen, own)]
+    both = [conditioning.normal_crps(y[rows], *gp.left_out(rows)) for gp in (chosen, own)]
     assert both[0] < 1.05 * both[1]
 
 
 def test_an_exact_gp_answers_from_blocks_where_these_leave_out_as_well(monkeypatch):
     trained, X, y = many()
     exact = replace(POLICY, exact_rows=1600)
-    monkeypatch.setattr(conditioning, "BLOCK_LOSS", 1.05)
+    monkeypatch.setattr(conditioning, "QUICK_LOSS", 1.05)
     assert condition(trained, X, y, exact).block_rows == 160
-    monkeypatch.setattr(conditioning, "BLOCK_LOSS", 0.0)
+    monkeypatch.setattr(conditioning, "QUICK_LOSS", 0.0)
     chosen = condition(trained, X, y, exact)
     assert isinstance(chosen, ExactPosterior)
     # Asked for by name, or with no more rows than landmarks, it is exact without a comparison.
@@ -172,7 +172,7 @@ def test_learnings_share_factors_where_the_first_one_does(monkeypatch):
 
 def test_what_was_chosen_stays_for_further_rows(monkeypatch):
     trained, X, y = many()
-    monkeypatch.setattr(conditioning, "BLOCK_LOSS", 1.05)
+    monkeypatch.setattr(conditioning, "QUICK_LOSS", 1.05)
     chosen = condition(trained, X, y, POLICY)
     monkeypatch.setattr(conditioning, "_cheaper", None)  # nothing is compared again
     assert condition(chosen, X[:1560], y[:1560], POLICY).block_rows
@@ -184,13 +184,13 @@ def test_neighbours_that_were_asked_for_by_name_are_each_points_own():
     assert condition(trained, X, y, Policy(exact_rows=0, landmarks=0)).block_rows == 0
 
 
-def test_normal_crps_is_the_one_of_a_distribution():
+def testnormal_crps_is_the_one_of_a_distribution():
     y, mean, sigma = torch.tensor([[0.3, -2.0], [0.0, 1.0], [1.0, 2.5]]).double()
     at = torch.linspace(-40, 40, 400_001, dtype=torch.float64)
     law = torch.distributions.Normal(mean[:, None], sigma[:, None])
     square = (law.cdf(at) - (at >= y[:, None]).double()).square()
     expected = torch.trapezoid(square, at).mean()
-    assert conditioning._normal_crps(y, mean, sigma) == pytest.approx(float(expected), rel=1e-4)
+    assert conditioning.normal_crps(y, mean, sigma) == pytest.approx(float(expected), rel=1e-4)
 
 
 def test_answers_do_not_depend_on_threads():

@@ -1,5 +1,8 @@
 """The same seed gives the same numbers, whatever the number of threads."""
 
+import copy
+import threading
+
 import numpy as np
 import pytest
 import torch
@@ -9,8 +12,12 @@ from helpers import marked, method, wavy
 from sharpgp import SharpGPRegressor
 from sharpgp.calibration import known_methods
 from sharpgp.gp import compute
+from sharpgp.gp.kernels.covariance import Stationary
 from sharpgp.gp.sparse.training import train_sparse
 from sharpgp.gp.training import train
+from sharpgp.models import pool
+from sharpgp.models.laws import Mixture
+from sharpgp.models.trees.arrays import TreeArrays
 
 X, Y = wavy(70)
 X_TEST, _ = wavy(20, seed=1)
@@ -32,6 +39,36 @@ def test_threads_change_nothing_beyond_rounding(name):
     one = answers(name, 1)
     np.testing.assert_array_equal(answers(name, 1), one)
     np.testing.assert_allclose(answers(name, 2), one, rtol=1e-10, atol=1e-10)
+
+
+def test_a_call_on_many_rows_uses_the_threads_there_are(monkeypatch):
+    monkeypatch.setattr(pool, "pool_weights", lambda products, n: products.new_full((2,), 0.5))
+    model = SharpGPRegressor(base=["rbf", "extra_trees"], random_state=0).fit(X, Y)
+    rows, used = wavy(3000, seed=2)[0], {}
+    for cls, name in ((Stationary, "matrix"), (TreeArrays, "_leaves"), (Mixture, "values_at")):
+        counted(monkeypatch, cls, name, used)
+    before, found = torch.get_num_threads(), {}
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            used.clear()
+            found[threads] = copy.deepcopy(model).predict_interval(rows)  # nothing is known yet
+            others = [of - {threading.get_ident()} for of in used.values()]
+            assert [len(of) for of in others] == [threads if threads > 1 else 0] * 3
+    finally:
+        torch.set_num_threads(before)
+    np.testing.assert_allclose(found[2], found[1], rtol=1e-12)
+
+
+def counted(monkeypatch, cls, name, used):
+    """Threads that call a method on many rows, by its name."""
+    ask = getattr(cls, name)
+
+    def asked(self, *args):
+        used.setdefault(name, set()).add(threading.get_ident())
+        return ask(self, *args)
+
+    monkeypatch.setattr(cls, name, asked)
 
 
 def test_a_model_from_a_file_answers_alike_on_several_threads(tmp_path):

@@ -29,7 +29,8 @@ from sharpgp.gp.kernels.covariance import Stationary
 from sharpgp.gp.training import train
 from sharpgp.models import pool as pool_module
 from sharpgp.models.bases import Bases
-from sharpgp.models.gaussian.gaussian_model import GaussianModel
+from sharpgp.models.gaussian import gaussian_model
+from sharpgp.models.gaussian.gaussian_model import GaussianModel, fewest_alike
 from sharpgp.models.gaussian.plain_gp import PosteriorModel
 from sharpgp.models.pool import PooledModel, pooled_out_of_fold
 from sharpgp.models.pool_weights import crps_of_scores, crps_products, pool_weights, unit_size
@@ -161,6 +162,24 @@ def test_models_that_say_the_same_share_their_weight():
     np.testing.assert_allclose(
         model.predict(X_NEW), two.fit(X[:40], Y[:40]).predict(X_NEW), atol=1e-9
     )
+
+
+def test_fewer_learnings_predict_about_as_well(monkeypatch):
+    few = SharpGPRegressor(base=["rbf", "matern32"], random_state=0).fit(X, Y)
+    assert min(len(one.refits) for one in few.calibrated_.model.models) < 5
+    monkeypatch.setattr(gaussian_model, "QUICK_LOSS", 0.0)
+    every = SharpGPRegressor(base=["rbf", "matern32"], random_state=0).fit(X, Y)
+    assert {len(one.refits) for one in every.calibrated_.model.models} == {5}
+    crps = [np.mean(one.predict_dist(X_NEW).crps(Y_NEW)) for one in (few, every)]
+    assert crps[0] == pytest.approx(crps[1], rel=0.02)
+
+
+def test_learnings_that_differ_all_predict():
+    shift = torch.from_numpy(np.random.default_rng(0).normal(size=(3, 200)))
+    assert sorted(fewest_alike(shift, torch.ones_like(shift))) == [0, 1, 2]
+    assert len(fewest_alike(0.01 * shift, torch.ones_like(shift))) == 1
+    shift[2] = 0.5 * (shift[0] + shift[1])  # alone it has the mean of all
+    assert fewest_alike(shift, torch.ones_like(shift)) == [2]
 
 
 # ------------------------------------------------------------------ the estimator

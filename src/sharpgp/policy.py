@@ -53,8 +53,10 @@ EXACT_ROWS, LANDMARKS, NEIGHBOURS = 4000, 2000, 64
 #: GP).
 HALO, BLOCK_LANDMARKS, BLOCK_ROWS, BLOCK_ENTRIES = 768, 300, 160, 2**26
 #: Rows by which these are compared with an exact GP, or beyond that with neighbours of each point's
-#: own, and by how much the CRPS may be larger (``sharpgp bench evidence answers``).
-JUDGED_ROWS, BLOCK_LOSS = 320, 1.005
+#: own.
+JUDGED_ROWS = 320
+#: By how much the CRPS of a quicker prediction may be larger (``sharpgp bench evidence answers``).
+QUICK_LOSS = 1.005
 #: Landmarks times rows at most: 256 MiB for one GP.
 LANDMARK_ENTRIES = 2**25
 #: Matrices of all rows that have to fit into the free memory of a GPU for exact conditioning.

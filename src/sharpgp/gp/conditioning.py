@@ -16,10 +16,10 @@ from sharpgp.gp.sparse.training import train_sparse
 from sharpgp.gp.training import retrain_exact, train
 from sharpgp.gp.wrappers.wrapper import WrappedPosterior
 from sharpgp.policy import (
-    BLOCK_LOSS,
     INDUCING,
     JUDGED_ROWS,
     LEARNED_ROWS,
+    QUICK_LOSS,
     SEARCHED_ROWS,
     Policy,
 )
@@ -79,16 +79,26 @@ def _cheaper(full: DataPosterior, blocks: LocalPosterior) -> DataPosterior:
     with torch.no_grad():
         judged = blocks.rows_of_some_cells(JUDGED_ROWS)
         y = blocks.y_train[judged]
-        own, shared = (_normal_crps(y, *gp.left_out(judged)) for gp in (full, blocks))
-    return blocks if shared <= BLOCK_LOSS * own else full
+        own, shared = (normal_crps(y, *gp.left_out(judged)) for gp in (full, blocks))
+    return blocks if shared <= QUICK_LOSS * own else full
 
 
-def _normal_crps(y: Tensor, mean: Tensor, sigma: Tensor) -> float:
-    """Mean CRPS of normal laws."""
-    z = (y - mean) / sigma
+def normal_crps(y: Tensor, mean: Tensor, sigma: Tensor, spread: Tensor | float = 0.0) -> float:
+    """Mean CRPS of normal laws, of which ``y`` is known, or normal with a deviation of its own.
+
+    ``E |N(y - mean, sigma^2 + spread^2)| - sigma / sqrt(pi)``.
+
+    Examples
+    --------
+    >>> one = torch.ones(1, dtype=torch.float64)
+    >>> round(normal_crps(0 * one, 0 * one, one), 3), round(normal_crps(0 * one, one, one, one), 3)
+    (0.234, 0.835)
+    """
+    apart = (sigma.square() + spread**2).sqrt()
+    z = (y - mean) / apart
     density = (-0.5 * z.square()).exp() / math.sqrt(2.0 * math.pi)
-    each = z * (2.0 * torch.special.ndtr(z) - 1.0) + 2.0 * density - 1.0 / math.sqrt(math.pi)
-    return float((sigma * each).mean())
+    distance = apart * (z * (2.0 * torch.special.ndtr(z) - 1.0) + 2.0 * density)
+    return float((distance - sigma / math.sqrt(math.pi)).mean())
 
 
 def train_chosen(

@@ -70,6 +70,11 @@ class AveragedModel(WrappedModel, Learner):
         """The same average of other fits."""
         return AveragedModel(model, refits, self.scores, self.crps)
 
+    def compact(self) -> "AveragedModel":
+        """Without the fit to all data, for which the first of those that predict stands."""
+        refits = [one.compact() for one in self.refits]
+        return self.of_refits(refits[0], refits)
+
     def _restored(self) -> None:
         agree("refits", len(self.refits) > 0, True)
         features = {one.n_features for one in (self.model, *self.refits)}

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.special import log_ndtr, ndtr, ndtri
 
 from sharpgp._stored import Array, Spec, agree, stored
+from sharpgp.gp.compute import side_by_side
 
 #: Numbers of all rows [T].
 Rowwise = Annotated[Tensor, Array("T")]
@@ -29,6 +30,8 @@ _FAR = 1e-8
 _CLOSE, _WITHIN, _MOST_STEPS = 1e-10, 4e-16, 200
 # Least step by which growth is judged, where the scores of a tail are all the same.
 _LEAST_STEP = 1e-3
+# Values that one thread finds at a time.
+_AT_ONCE = 2**12
 # Values of laws that were asked last, beside the laws: in no file or pickle.
 _MOST_KEPT = 2**20
 _last_values: "WeakKeyDictionary[Law, tuple[tuple[Tensor, Tensor], ...]]" = WeakKeyDictionary()
@@ -95,7 +98,10 @@ class Law(ABC):
     def _value(self, z: Tensor) -> Tensor:
         z = z.expand(-1, len(self))
         rows = torch.arange(len(self), device=z.device).expand(z.shape)
-        return self.values_at(z.reshape(-1), rows.reshape(-1)).reshape(z.shape)
+        parts = zip(z.reshape(-1).split(_AT_ONCE), rows.reshape(-1).split(_AT_ONCE), strict=True)
+        on_gpu = z.device.type != "cpu"
+        found = side_by_side(lambda part: self.values_at(*part), parts, in_turn=on_gpu)
+        return torch.cat(found).reshape(z.shape)
 
     def growth(self, z: Tensor, values: Tensor, step: Tensor) -> Tensor:
         """How much a step [T or 1] outward from the least and greatest score adds [2, T].

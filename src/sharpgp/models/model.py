@@ -117,6 +117,10 @@ class Model(ABC):
     def updated(self, rows: Inputs, y: Tensor) -> "Model":
         """As :meth:`extended`, and everything estimated from residuals also learns."""
 
+    def compact(self) -> "Model":
+        """The same answers without what only learning again needs; by default the model itself."""
+        return self
+
     @property
     @abstractmethod
     def gp(self) -> Posterior | None:
@@ -208,6 +212,9 @@ def needed_gp(model: Model) -> Posterior:
 
 class Learner(Model):
     """A model that can be learned again from some of its data, and so calibrate itself."""
+
+    def compact(self) -> "Learner":
+        return self
 
     @abstractmethod
     def extended(self, rows: Inputs, y: Tensor) -> "Learner":

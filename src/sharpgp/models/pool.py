@@ -161,6 +161,9 @@ class PooledModel(WrappedModel, Learner):
         law, rows = mixed([one.law for one in held], self.units, self.weights), held[0].rows
         return HeldOut.from_law(rows, law, self.y_train[rows])
 
+    def compact(self) -> "PooledModel":
+        return self.of_models([model.compact() for model in self.models])
+
     def of_models(self, models: Sequence[Learner]) -> "PooledModel":
         """The same pool of other fits of its models, in their order."""
         return PooledModel(models, self.weights, self.units, self.scores, self.members)

@@ -14,8 +14,9 @@ from sharpgp.models.laws import Law
 #: Strength of the pull to equal weights, divided by the number of points
 #: (``sharpgp bench evidence pooling``: 0 to 3 are alike, 30 is too much).
 PULL = 1.0
-# Smaller shares change no prediction noticeably, and each costs a fit.
-_LEAST_SHARE = 0.01
+# Models with smaller shares hardly change a prediction, and each takes its time
+# (``sharpgp bench evidence pooling``).
+_LEAST_SHARE = 0.05
 #: Levels of the absolute scores whose mean is their size.
 SIZE_LEVELS = (0.5, 0.6, 0.7, 0.8, 0.9)
 # Scores at which laws are compared.
@@ -129,7 +130,7 @@ def pool_weights(products: Tensor, n: int, *, pull: float = PULL) -> Tensor:
     Returns
     -------
     Tensor [K]
-        Shares under 1 % are set to 0.
+        Shares under 5 % are set to 0.
 
     References
     ----------
@@ -163,8 +164,8 @@ def pool_weights(products: Tensor, n: int, *, pull: float = PULL) -> Tensor:
 
 
 def _without_least(w: np.ndarray) -> np.ndarray:
-    """The same weights without negligible shares."""
-    w = np.where(w < _LEAST_SHARE, 0.0, w)
+    """The same weights without negligible shares: less than half of an equal one, if many share."""
+    w = np.where(w < min(_LEAST_SHARE, 0.5 / len(w)), 0.0, w)
     return np.asarray(w / w.sum())
 
 

@@ -15,6 +15,7 @@ coverage rests on ranks within two classes, known and new inputs, see
 :mod:`sharpgp.calibration.predictors.seen_or_new`.
 """
 
+import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated
@@ -330,6 +331,11 @@ class SeenModel(WrappedModel):
 
     def updated(self, rows: Inputs, y: Tensor) -> "SeenModel":
         return self._with(self.model.updated(rows, y), Rows.of(rows).X, y)
+
+    def compact(self) -> "SeenModel":
+        other = copy.copy(self)
+        other.model = self.model.compact()
+        return other
 
     def _with(self, model: Model, X: Tensor, y: Tensor) -> "SeenModel":
         assert self.labels is not None

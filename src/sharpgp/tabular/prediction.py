@@ -182,7 +182,11 @@ class _Predict:
 
 def _decimals(model: SharpGPRegressor) -> int | None:
     """Decimals that give the target's deviation six digits."""
-    deviation = float(model.calibrated_.labelled_data()[1].std())
+    from sharpgp.calibration.predictors.scored import CompactPredictor
+
+    known = model.calibrated_
+    y = known.y_cal if isinstance(known, CompactPredictor) else known.labelled_data()[1]
+    deviation = float(y.std())
     return None if not 0 < deviation < math.inf else 5 - math.floor(math.log10(deviation))
 
 

@@ -1,7 +1,8 @@
 """How long answers take: intervals, means alone, the same rows again, the first in a new process.
 
 The rows of ``choosing``.  Processor seconds of one core, each the median of a few calls with rows
-that were not asked before; the others are shares of an interval's time.
+that were not asked before; means and the same rows again are shares of an interval's time.  A new
+process loads the compact model and answers one row; torch was loaded before.
 """
 
 import subprocess
@@ -19,8 +20,8 @@ from sharpgp_benchmarks.evidence.common import Clock
 from sharpgp_benchmarks.evidence.run import header, measured, row
 
 COLUMNS = (
-    *("rows", "pool", "fit, s", "intervals a second", "means", "again", "file, MB", "load, s"),
-    *("CRPS", "covers 95"),
+    *("rows", "pool", "fit, s", "intervals a second", "means", "again", "file, MB"),
+    *("compact, MB", "load, s", "CRPS", "covers 95"),
 )
 #: What is fitted, by name.
 POOLS: dict[str, dict[str, Any]] = {
@@ -62,12 +63,14 @@ def case(n: int, pool: str, n_test: int, calls: int) -> list[float]:
     shares = median(model.predict) / ends, median(model.predict_interval, again=True) / ends
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.sgp"
-        model.save(path)
-        size = path.stat().st_size / 1e6
+        sizes = []
+        for one in (model, model.compact()):
+            one.save(path)
+            sizes.append(path.stat().st_size / 1e6)
         command = [sys.executable, "-c", _NEW_PROCESS, str(path)]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
     crps = float(np.mean(law.crps(y_test)))
-    return [fitting.cpu, n_test / ends, *shares, size, float(done.stdout), crps, covered]
+    return [fitting.cpu, n_test / ends, *shares, *sizes, float(done.stdout), crps, covered]
 
 
 def main(
@@ -80,8 +83,6 @@ def main(
     header(*COLUMNS)
     for n in map(int, rows.split(",")):
         for pool in pools.split(","):
-            ((fit, speed, means, again, size, load, crps, covered),) = measured(
-                case, [(n, pool, test_rows, calls)]
-            )
-            shown = [f"{fit:.1f}", f"{speed:.0f}", f"{means:.2f}", f"{again:.3f}", f"{size:.1f}"]
-            row(n, pool, *shown, f"{load:.2f}", f"{crps:.4f}", f"{100 * covered:.1f}")
+            (found,) = measured(case, [(n, pool, test_rows, calls)])
+            formats = (".1f", ".0f", ".2f", ".3f", ".2f", ".2f", ".2f", ".4f", ".3f")
+            row(n, pool, *map(format, found, formats))

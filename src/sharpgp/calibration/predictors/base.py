@@ -330,6 +330,10 @@ class Calibrated(ABC):
         """The predictor with a single part and every row once; None for methods without scores."""
         return None
 
+    def compact(self) -> "Calibrated":
+        """The same answers without what only updates and reports need; by default all of it."""
+        return self
+
     def at_own_points(self) -> Any:
         """The predictor at its own calibration points, each by fits that have not seen it."""
         raise InvalidInputError(

@@ -37,6 +37,7 @@ from sharpgp.data.folds import first_of_each
 from sharpgp.data.target_bounds import Bounds
 from sharpgp.distribution import PredictiveDistribution
 from sharpgp.exceptions import InvalidInputError
+from sharpgp.gp.posterior import WithoutDataError
 from sharpgp.metrics import CalibrationReport
 from sharpgp.models.laws import Law
 from sharpgp.models.model import HeldOut, Model, WrappedModel
@@ -466,6 +467,16 @@ class ScoredPredictor(ModelPredictor):
     def at_own_points(self) -> "HeldOutPredictor":
         return HeldOutPredictor(self)
 
+    def compact(self) -> "ScoredPredictor":
+        """Known groups and unseen categories ask fits without some rows, and so keep all."""
+        if self.by_group is not None or self.unseen is not None:
+            return self
+        other = CompactPredictor.__new__(CompactPredictor)
+        vars(other).update(vars(self), model=self.model.compact())
+        for name in ("rows_cal", "law_cal"):
+            vars(other).pop(name, None)
+        return other
+
     def held_out(self) -> Law:
         """The law of the calibration points, by fits that have not seen them."""
         if self.law_cal is not None:
@@ -615,6 +626,31 @@ class ScoredPredictor(ModelPredictor):
         other = {"model": self.model, "parts": self.parts, "by_group": None, **changed}
         other["parts"] = other["parts"].with_known(other["model"].known)
         return replace(self, **other)
+
+
+def _labelled_rows(_: ScoredPredictor) -> Any:
+    """An error: there are none."""
+    raise WithoutDataError(
+        "expected a model with its labelled rows, found a compact one; use the model whose "
+        "compact() it is"
+    )
+
+
+@stored("CompactPredictor", rows_cal=Maybe(type(None)), law_cal=Maybe(type(None)))
+class CompactPredictor(ScoredPredictor):
+    """A predictor without labelled rows, which updates and reports need and answers do not."""
+
+    rows_cal, law_cal = property(_labelled_rows), property(_labelled_rows)
+
+    def compact(self) -> "CompactPredictor":
+        return self
+
+    def labelled_data(self) -> tuple[Rows, Tensor]:
+        return _labelled_rows(self)
+
+    def _restored(self) -> None:
+        agree("parts", self.part.unique().tolist(), list(range(len(self.parts))))
+        agree("choices of intervals", len(self.bands), len(self.parts))
 
 
 class HeldOutPredictor(ScoredPredictor):

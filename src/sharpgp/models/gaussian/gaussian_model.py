@@ -13,7 +13,7 @@ from sharpgp._ranks import q_lin
 from sharpgp._stored import Array, agree, stored
 from sharpgp.data.folds import Split
 from sharpgp.gp.compute import side_by_side
-from sharpgp.gp.conditioning import condition, shares_factors
+from sharpgp.gp.conditioning import condition, normal_crps, shares_factors
 from sharpgp.gp.posterior import Posterior
 from sharpgp.models.gaussian.scale_model import ScaleModel
 from sharpgp.models.gaussian.spread_choice import (
@@ -29,7 +29,7 @@ from sharpgp.models.laws import Normal
 from sharpgp.models.model import GPModel, HeldOut, Learner, OutOfFold, held_out_of
 from sharpgp.models.pool_weights import SIZE_LEVELS
 from sharpgp.models.splitters import quick_pairs
-from sharpgp.policy import Policy
+from sharpgp.policy import QUICK_LOSS, Policy
 from sharpgp.rows import Inputs, Rows
 
 # Number of parts to leave out in turn where inputs repeat, as single points cannot be left out.
@@ -228,7 +228,8 @@ class GaussianModel(GPModel, Learner):
         """Each learning sees a part of one pair's training rows, and is conditioned on all rows.
 
         A point is predicted from all others, in closed form, by the average of the learnings
-        that have not seen it; or, where labels tie rows together, without its part.
+        that have not seen it; or, where labels tie rows together, without its part.  As few
+        learnings predict as are about as good as all, see :func:`fewest_alike`.
         """
         if not self._conditions:
             return self.out_of_fold(pairs, labels, seed)
@@ -307,7 +308,7 @@ class GaussianModel(GPModel, Learner):
 def _scored_by_others(
     fits: Sequence[GaussianModel], pairs: Sequence[Split]
 ) -> tuple[list[GaussianModel], HeldOut]:
-    """Learnings with a common share of the scale model; tested points by those without them.
+    """The learnings that predict, with a common share of the scale model; points by those without.
 
     Units are those of points that a learning has not seen.
     """
@@ -330,9 +331,37 @@ def _scored_by_others(
     fits = [fit._in_units(unit) for fit, unit in zip(fits, units, strict=True)]
     spread = sigma * torch.stack(units).unsqueeze(-1)
     count = unseen.sum(0)
+    kept = fewest_alike(y - residuals, spread)
     location = y - torch.where(unseen, residuals, 0.0).sum(0) / count
     spread = (torch.where(unseen, spread.square(), 0.0).sum(0) / count).sqrt()
-    return list(fits), HeldOut.from_law(rows, Normal(location, spread), y)
+    return [fits[k] for k in kept], HeldOut.from_law(rows, Normal(location, spread), y)
+
+
+def fewest_alike(location: Tensor, spread: Tensor) -> list[int]:
+    """The fewest normal laws of several [K, n] whose average predicts as the average of all does.
+
+    If targets have the law of all, the CRPS of the few is larger by a factor of at most
+    :data:`~sharpgp.policy.QUICK_LOSS`.  One joins after another, where it brings them closest.
+
+    Examples
+    --------
+    >>> location = torch.tensor([[0.0], [9.0], [0.01]], dtype=torch.float64)
+    >>> fewest_alike(location, torch.ones_like(location))
+    [2, 1, 0]
+    >>> fewest_alike(location[[0, 2]], torch.ones(2, 1).double())
+    [0]
+    """
+
+    def loss(some: list[int]) -> float:
+        mean, sigma = location[some].mean(0), spread[some].square().mean(0).sqrt()
+        return normal_crps(of_all[0], mean, sigma, of_all[1])
+
+    every = list(range(len(location)))
+    of_all = location.mean(0), spread.square().mean(0).sqrt()
+    most, kept = QUICK_LOSS * loss(every), list[int]()
+    while not kept or (len(kept) < len(every) and loss(kept) > most):
+        kept.append(min(set(every) - set(kept), key=lambda k: loss([*kept, k])))
+    return kept
 
 
 def drawn_part(pair: Split, seed: int, most: int) -> Tensor:

@@ -5,6 +5,7 @@ constant, and with many it is boosted, too.  All give the same answers for the s
 plain arrays only, so that they can be saved.
 """
 
+import copy
 from functools import cache, cached_property
 from typing import Any
 
@@ -147,6 +148,12 @@ class TreeModel(RefittedModel):
         X = Rows.of(rows).X.detach()
         found: Law = self.grown.law(X.cpu().numpy(), X)
         return found
+
+    def compact(self) -> "TreeModel":
+        """Grown trees need no rows; the first one tells how many features there are."""
+        other = copy.copy(self)
+        other.grown, other._rows, other._y = self.grown, self._rows[:1], self._y[:1]
+        return other
 
     def relearned(self, rows: Inputs, y: Tensor, labels: Tensor, seed: int) -> "TreeModel":
         return TreeModel(self.kind, rows, y, self.seed, self.cells)
