@@ -160,7 +160,7 @@ def test_learnings_share_factors_where_the_first_one_does(monkeypatch):
     """Each comparison takes as long as conditioning on all rows."""
     trained, X, y = many()
     policy = replace(POLICY, learned_rows=120, learnings=2)
-    monkeypatch.setattr(conditioning, "BLOCK_LOSS", 1.05)
+    monkeypatch.setattr(conditioning, "QUICK_LOSS", 1.05)
     part = learn_gaussian(trained, policy=policy)
     model = part.conditioned_on_all(X, y, torch.arange(120))
     assert shares_factors(model.posterior)
