@@ -16,6 +16,7 @@ from sharpgp import CalibrationWarning, Online, SharpGPRegressor, plots
 from sharpgp.calibration import known_methods
 from sharpgp.calibration.recalibrator import make_recalibrator
 from sharpgp.data import Column, TableEncoding
+from sharpgp.data.column import MAX_CATEGORIES
 from sharpgp.data.reading import values_of
 from sharpgp.diagnostics import diagnose
 from sharpgp.exceptions import InvalidInputError
@@ -194,10 +195,10 @@ def test_identifiers_are_noticed_where_rows_are_missing_or_shuffled(order, named
 
 
 def test_rare_categories_are_others():
-    names = [f"c{i}" for i in range(300)]
-    frame = pd.DataFrame({"k": pd.Categorical(names[:150] * 2 + names)})
+    names = [f"c{i}" for i in range(900)]
+    frame = pd.DataFrame({"k": pd.Categorical(names[:450] * 2 + names)})
     encoding = TableEncoding.learn(frame)
-    assert len(encoding.features) == 100
+    assert len(encoding.features) == MAX_CATEGORIES
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         X = encoding.encode(frame).features
