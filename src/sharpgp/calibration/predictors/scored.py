@@ -69,8 +69,8 @@ def _of_earlier(values: dict[str, Any]) -> dict[str, Any]:
     return {**values, **more, **({} if units is None else {"units": units})}
 
 
-#: Whole numbers [C]; from a default until a predictor is made.
-OfEachScore = Annotated[Any, Array("C", whole=True)]
+#: Whole numbers [C].
+OfEachScore = Annotated[Tensor, Array("C", whole=True)]
 
 
 @stored("ScoredPredictor", earlier=_of_earlier)
@@ -179,10 +179,10 @@ class ScoredPredictor(ModelPredictor):
     in_training: bool = False
     draw: float | None = None
     parts: Parts = Parts()  # noqa: RUF009 (frozen)
-    part: OfEachScore = None
-    row: OfEachScore = None
-    once: OfEachScore = None
-    bands: Annotated[Sequence[Any], Several(bool)] = ()
+    part: OfEachScore = None  # type: ignore[assignment]
+    row: OfEachScore = None  # type: ignore[assignment]
+    once: OfEachScore = None  # type: ignore[assignment]
+    bands: Annotated[Sequence[bool | None], Several(bool)] = ()
     law_cal: Law | None = None
     by_group: Calibrated | None = None
     #: Groups of which the model has seen rows; rows that join them say nothing about new groups.
@@ -289,7 +289,7 @@ class ScoredPredictor(ModelPredictor):
     @property
     def prefers_band(self) -> bool:
         """Whether intervals are symmetric by default, where there are no known units."""
-        return self.bands[0]
+        return bool(self.bands[0])
 
     @property
     def n_effective(self) -> float:
@@ -416,7 +416,7 @@ class ScoredPredictor(ModelPredictor):
         """Whether points of weights ``w`` get bands: by choice, or because points are too few."""
         if symmetric is not None:
             return torch.full_like(w, symmetric, dtype=torch.bool)
-        return ~self.ranks_of[k].centred_supported(coverage, w) | self.bands[k]
+        return ~self.ranks_of[k].centred_supported(coverage, w) | bool(self.bands[k])
 
     def _warn_of_coverage(
         self, coverage: float, symmetric: bool | None, weights: Tensor | None, n_rows: int

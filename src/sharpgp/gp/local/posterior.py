@@ -17,7 +17,8 @@ from sharpgp.gp.kernels.covariance import Covariance, Named
 from sharpgp.gp.local.blocks import Blocks, Layout, greedy_landmarks
 from sharpgp.gp.local.conditionals import Conditionals, vecchia_likelihood
 from sharpgp.gp.local.nearest import Nearest
-from sharpgp.gp.posterior import DataPosterior
+from sharpgp.gp.posterior import DataPosterior, TrainingResult
+from sharpgp.gp.scaling import Affine
 from sharpgp.gp.sparse.whitening import Data
 from sharpgp.policy import BLOCK_LANDMARKS, HALO, NEIGHBOURS, SCORED_ROWS, drawn_rows
 from sharpgp.rows import Inputs, rows_of_earlier
@@ -101,9 +102,12 @@ class LocalPosterior(KernelPosterior):
         landmarks: int = 0,
         seed: int = 0,
         block_rows: int = 0,
-        **units: Any,
+        x_units: Affine | None = None,
+        y_units: Affine | None = None,
+        training: TrainingResult | None = None,
     ) -> None:
-        super().__init__(X, y, covariance, theta_R, **units)
+        given = X, y, covariance, theta_R
+        super().__init__(*given, x_units=x_units, y_units=y_units, training=training)
         require_named(covariance)
         self.neighbours = as_count(neighbours, "neighbours", least=1)
         self.landmarks = as_count(landmarks, "landmarks", least=0)
@@ -151,7 +155,7 @@ class LocalPosterior(KernelPosterior):
                 f"{type(trained).__name__}; use train(X, y)"
             )
         own = {name: getattr(trained, name) for name in ("x_units", "y_units", "training")}
-        sizes = {"neighbours": neighbours, "landmarks": landmarks, "seed": seed}
+        sizes: dict[str, Any] = {"neighbours": neighbours, "landmarks": landmarks, "seed": seed}
         return cls(X, y, trained.covariance, trained.theta_R, **sizes, **own)
 
     def _restored(self) -> None:

@@ -12,6 +12,8 @@ from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.compute import block_entries, threads_for
 from sharpgp.gp.kernel_posterior import STORED, KernelPosterior
 from sharpgp.gp.kernels.covariance import Covariance
+from sharpgp.gp.posterior import TrainingResult
+from sharpgp.gp.scaling import Affine
 from sharpgp.gp.sparse.elbo import variational_bound
 from sharpgp.gp.sparse.whitening import Data, Factors, factorise
 from sharpgp.gp.sparse.woodbury import (
@@ -46,9 +48,13 @@ class InducingPosterior(KernelPosterior):
         covariance: Covariance,
         theta_R: Tensor,
         inducing: Tensor,
-        **units: Any,
+        *,
+        x_units: Affine | None = None,
+        y_units: Affine | None = None,
+        training: TrainingResult | None = None,
     ) -> None:
-        super().__init__(X, y, covariance, theta_R, **units)
+        given = X, y, covariance, theta_R
+        super().__init__(*given, x_units=x_units, y_units=y_units, training=training)
         if self._noise is not None:
             raise InvalidInputError(
                 "noise: expected rows without noise of their own for a sparse GP, found some with; "
