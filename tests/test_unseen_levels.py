@@ -95,11 +95,11 @@ def test_every_base_has_them_and_keeps_them_in_files(base, tmp_path):
 
 
 def test_a_common_other_is_no_new_category():
-    """Beyond a hundred categories, training rows are of the others, too."""
+    """Beyond the most categories, training rows are of the others, too."""
     rng = np.random.default_rng(0)
-    X = pd.DataFrame({"x": rng.normal(size=220), "c": [f"c{i // 2}" for i in range(220)]})
+    X = pd.DataFrame({"x": rng.normal(size=620), "c": [f"c{i // 2}" for i in range(620)]})
     model = SharpGPRegressor(base="extra_trees", random_state=0).fit(
-        X, X["x"] + rng.normal(size=220)
+        X, X["x"] + rng.normal(size=620)
     )
     assert model.calibrated_.unseen is None
 
