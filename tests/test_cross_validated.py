@@ -65,6 +65,13 @@ def learned_gp(X, y):
     return gaussian.learn_gaussian(train(X, y)[0], 0, labels), labels, learning_pairs(labels, 0)
 
 
+@pytest.fixture
+def every_learning(monkeypatch):
+    """All learnings predict, so that each can be compared."""
+    monkeypatch.setattr(gaussian, "QUICK_LOSS", 0.0)
+
+
+@pytest.mark.usefixtures("every_learning")
 def test_points_out_of_training_are_predicted_from_all_others():
     X, y = (torch.from_numpy(v) for v in wavy(60))
     model, labels, pairs = learned_gp(X, y)
@@ -86,6 +93,7 @@ def test_points_out_of_training_are_predicted_from_all_others():
         torch.testing.assert_close(fit.location(X), whole.mean(X))
 
 
+@pytest.mark.usefixtures("every_learning")
 def test_the_scale_at_a_point_does_not_know_its_target():
     # Clusters of three, each at a level of its own, with more noise in the middle.
     rng = np.random.default_rng(0)
@@ -154,6 +162,7 @@ def test_folds_of_ones_own_are_left_out_as_a_whole():
 # ---------------------------------------------------------------- what predicts is what was scored
 
 
+@pytest.mark.usefixtures("every_learning")
 def test_one_gp_predicts_with_the_refits_that_were_scored():
     X, y = wavy(60)
     for folds in ("auto", 5):

@@ -347,7 +347,7 @@ def fewest_alike(location: Tensor, spread: Tensor) -> list[int]:
     --------
     >>> location = torch.tensor([[0.0], [9.0], [0.01]], dtype=torch.float64)
     >>> fewest_alike(location, torch.ones_like(location))
-    [2, 1, 0]
+    [0, 1, 2]
     >>> fewest_alike(location[[0, 2]], torch.ones(2, 1).double())
     [0]
     """
@@ -361,7 +361,7 @@ def fewest_alike(location: Tensor, spread: Tensor) -> list[int]:
     most, kept = QUICK_LOSS * loss(every), list[int]()
     while not kept or (len(kept) < len(every) and loss(kept) > most):
         kept.append(min(set(every) - set(kept), key=lambda k: loss([*kept, k])))
-    return kept
+    return sorted(kept)
 
 
 def drawn_part(pair: Split, seed: int, most: int) -> Tensor:
