@@ -5,14 +5,19 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy.stats import norm
+from scipy.stats import hypergeom, norm
 
 from diagnosed import predictions
 from sharpgp import SharpGPRegressor
 from sharpgp.data.leaks import share_of_levels
 from sharpgp.data.suspicions import repeated_rows
 from sharpgp.diagnostics import diagnose
-from sharpgp.diagnostics.places import Points, reliability_reach, whole_p_value
+from sharpgp.diagnostics.places import (
+    Points,
+    _scores_of_counts,
+    reliability_reach,
+    whole_p_value,
+)
 from sharpgp.exceptions import CalibrationWarning
 from sharpgp.report import render_report, verdict_of, words
 from sharpgp.report.advice import moved_advice
@@ -199,6 +204,29 @@ def test_a_page_without_findings_has_no_red_panel_and_few_calibrated_models_get_
             assert '"well":false' not in text
     # 19 in 20; three standard errors below that.
     assert clean / draws >= 0.95 - 3 * np.sqrt(0.95 * 0.05 / draws)
+
+
+def test_the_widest_fifth_is_named_when_it_covers_85_of_95(rng):
+    """Ten of 65 wide intervals miss, and 6 of the 262 others: p = 0.0002 for this fifth alone."""
+    n, wide = 327, np.arange(327) >= 262
+    u = 0.95 * rng.random(n)
+    u[rng.choice(np.flatnonzero(wide), 10, replace=False)] = 0.951 + 0.04 * rng.random(10)
+    u[rng.choice(np.flatnonzero(~wide), 6, replace=False)] = 0.951 + 0.04 * rng.random(6)
+    e = norm.ppf((1 + u * rng.choice([-1, 1], n)) / 2)
+    sigma = 1 + np.arange(n) / n
+    order = rng.permutation(n)
+    verdict = verdict_of(predictions((sigma * e)[order], sigma=sigma[order]))
+    assert verdict.heading == "Calibrated on average, not everywhere:"
+    assert verdict.says.startswith("the widest fifth of the intervals: 95 % intervals cover 84")
+
+
+def test_scores_of_counts_are_those_of_the_hypergeometric_law():
+    z = _scores_of_counts(40, np.array([0, 6, 40]), 15)
+    count = np.arange(7)
+    middle = hypergeom.cdf(count, 40, 6, 15) - hypergeom.pmf(count, 40, 6, 15) / 2
+    np.testing.assert_allclose(z[1, :7], norm.ppf(middle), atol=1e-9)
+    assert (np.abs(z[1, 7:]) > 30).all()  # cannot occur
+    assert z[0, 0] == z[2, 15] == 0.0
 
 
 def test_rows_sorted_by_the_target_are_no_drift(rng):

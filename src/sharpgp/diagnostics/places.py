@@ -14,10 +14,11 @@ off is asked of the PITs beside the uniform law, with the error of the calibrati
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
+from scipy.special import gammaln, ndtri
 from scipy.stats import rankdata
 
 from sharpgp.diagnostics.chance import MIN_POINTS_PER_GROUP, Floats
@@ -86,52 +87,51 @@ class Contrasts:
     ``Points.scores`` and ``Points.shares``; trends have scores only.
     """
 
-    def __init__(self, parts: Sequence[tuple[Grouping, int]], kept: Bools) -> None:
+    def __init__(self, parts: Sequence[tuple[Grouping, int]], kept: Bools, points: Points) -> None:
+        self.n = int(kept.sum())
         self.inside = np.array(
-            [g.inside(j)[kept] if j >= 0 else np.zeros(kept.sum(), bool) for g, j in parts],
+            [g.inside(j)[kept] if j >= 0 else np.zeros(self.n, bool) for g, j in parts],
             dtype=np.float32,
-        )
-        self.inside = self.inside.reshape(len(parts), int(kept.sum()))
+        ).reshape(len(parts), self.n)
         self.trends = [
             (row, _centred_ranks(g.trend[kept]))
             for row, (g, j) in enumerate(parts)
             if j < 0 and g.trend is not None
         ]
-        self.size = self.inside.sum(1).astype(np.float64)
-        self.n = int(kept.sum())
+        self.size = self.inside.sum(1).astype(np.int64)
         self.judged = (self.size >= MIN_POINTS_PER_GROUP) & (
             self.size <= self.n - MIN_POINTS_PER_GROUP
         )
+        scores = points.scores
+        spread = np.maximum(scores.std(0, ddof=1), 1e-12)
+        self.values = np.column_stack([(scores - scores.mean(0)) / spread, points.shares])
+        self.values = self.values.astype(np.float32)
+        totals = points.shares.sum(0)
+        self.tables = {m: _scores_of_counts(self.n, totals, m) for m in {*self.size[self.judged]}}
 
-    def deviations(self, scores: Floats, shares: Floats, order: NDArray[np.int64]) -> Floats:
+    def deviations(self, order: NDArray[np.int64]) -> Floats:
         """Standardised deviations [b, R, S] for points in ``b`` orders [b, n]."""
         b, n = order.shape
-        p = shares.mean(0)
-        both = np.column_stack([scores - scores.mean(0), shares]).astype(np.float32)
-        drawn = both[order].transpose(1, 0, 2).reshape(n, -1)
+        drawn = self.values[order].transpose(1, 0, 2).reshape(n, -1)
         total = (self.inside @ drawn).reshape(len(self.inside), b, -1).transpose(1, 0, 2)
-        out = total.astype(np.float64)
-        m, two = self.size[:, None], scores.shape[1]
-        left = np.sqrt(np.maximum(1 - m / n, 1e-12))
-        spread = np.maximum(scores.std(0, ddof=1), 1e-12)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            out[:, :, :two] /= spread * np.sqrt(m) * left
-            out[:, :, two:] = (_stable(out[:, :, two:], m) - _stable(m * p, m)) / left
-        out[:, ~self.judged] = 0.0
+        out = np.zeros(total.shape)
+        for m, table in self.tables.items():
+            rows = np.flatnonzero(self.judged & (self.size == m))
+            out[:, rows, :2] = total[:, rows, :2] / np.sqrt(m * (1 - m / n))
+            counts = np.rint(total[:, rows, 2:]).astype(np.int64)
+            out[:, rows, 2:] = table[np.arange(len(table)), counts]
         for row, trend in self.trends:
-            along = (trend.astype(np.float32) @ drawn).reshape(b, -1)[:, :two]
-            out[:, row, :two] = along / (spread * max(float(np.sqrt(trend @ trend)), 1e-12))
+            along = (trend.astype(np.float32) @ drawn).reshape(b, -1)[:, :2]
+            out[:, row, :2] = along / max(float(np.sqrt(trend @ trend)), 1e-12)
         return out
 
-    def band(self, row: int, share: float, limit: float) -> tuple[float, float]:
+    def band(self, row: int, k: int, limit: float) -> tuple[float, float]:
         """Shares of a part that deviate by at most ``limit``; [0, 1] for one that is not judged."""
         if not self.judged[row]:
             return 0.0, 1.0
-        m = self.size[row]
-        counts = np.arange(m + 1)
-        z = (_stable(counts, m) - _stable(m * share, m)) / np.sqrt(1 - m / self.n)
-        allowed = counts[np.abs(z) <= limit]
-        return (allowed[0] / m, allowed[-1] / m) if len(allowed) else (share, share)
+        m = int(self.size[row])
+        allowed = np.flatnonzero(np.abs(self.tables[m][k]) <= limit)
+        return float(allowed[0]) / m, float(allowed[-1]) / m
 
 
 @dataclass(frozen=True)
@@ -145,21 +145,16 @@ class PlacesTest:
     points : Points
     limit : array of shape (R, S)
         Deviations beyond are found.
-    share : array of shape (K + 1,)
-        Shares of all points.
     """
 
     parts: tuple[tuple[Grouping, int], ...]
     points: Points
     limit: Floats
-    share: Floats
 
     def excess(self, points: Points, kept: Bools) -> Floats:
         """Deviations (R, S) of some points, or changed ones, in units of their limits."""
-        found = Contrasts(self.parts, kept)
-        order = np.arange(found.n)[None]
-        z = found.deviations(points.scores, points.shares.astype(np.float64), order)[0]
-        return np.asarray(z / self.limit)
+        found = Contrasts(self.parts, kept, points)
+        return np.asarray(found.deviations(np.arange(found.n)[None])[0] / self.limit)
 
     def row_of(self, grouping: Grouping, j: int) -> int:
         """Row of a part among the deviations."""
@@ -168,7 +163,7 @@ class PlacesTest:
     def band(self, grouping: Grouping, j: int, k: int) -> tuple[float, float]:
         """Where the share covered of part ``j`` falls by chance, at coverage ``k``."""
         row = self.row_of(grouping, j)
-        low, high = self._contrasts.band(row, self.share[k], self.limit[row, k + 2])
+        low, high = self._contrasts.band(row, k, self.limit[row, k + 2])
         return 1 - high, 1 - low
 
     @cached_property
@@ -177,7 +172,7 @@ class PlacesTest:
 
     @cached_property
     def _contrasts(self) -> Contrasts:
-        return Contrasts(self.parts, np.ones(len(self.points.pit), bool))
+        return Contrasts(self.parts, np.ones(len(self.points.pit), bool), self.points)
 
 
 def places_test(points: Points, groupings: Sequence[Grouping], level: float) -> PlacesTest:
@@ -189,15 +184,10 @@ def places_test(points: Points, groupings: Sequence[Grouping], level: float) -> 
     parts = [(g, j) for g in groupings for j in range(len(g.says))]
     parts += [(g, -1) for g in groupings if g.trend is not None]
     n = len(points.pit)
-    shares = points.shares.astype(np.float64)
-    found = Contrasts(parts, np.ones(n, bool))
+    found = Contrasts(parts, np.ones(n, bool), points)
     rng = np.random.default_rng(0)
     drawn = [
-        np.abs(
-            found.deviations(
-                points.scores, shares, _orders(points.groups, n, min(_BATCH, DRAWS - i), rng)
-            )
-        )
+        np.abs(found.deviations(_orders(points.groups, n, min(_BATCH, DRAWS - i), rng)))
         for i in range(0, DRAWS, _BATCH)
     ]
     z = np.concatenate(drawn)
@@ -212,7 +202,7 @@ def places_test(points: Points, groupings: Sequence[Grouping], level: float) -> 
         most = z[:, family].reshape(DRAWS, -1).max(1, initial=0.0)
         # The largest of the draws and the page itself: p <= level.
         limit[family] = max(np.sort(most)[-max(1, int(level * (DRAWS + 1)))], 1e-9)
-    return PlacesTest(tuple(parts), points, limit * scale, shares.mean(0))
+    return PlacesTest(tuple(parts), points, limit * scale)
 
 
 def whole_p_value(points: Points, n_cal: int | None) -> float:
@@ -318,9 +308,22 @@ def _orders(
     return out
 
 
-def _stable(count: Floats, m: Floats) -> Floats:
-    """Anscombe's transform of counts among ``m``: of variance 1, whatever the share."""
-    return np.asarray(2 * np.sqrt(m + 0.5) * np.arcsin(np.sqrt((count + 0.375) / (m + 0.75))))
+def _scores_of_counts(n: int, totals: NDArray[np.int64], m: int) -> Floats:
+    """Normal scores [K, m + 1] of counts among ``m`` of ``n`` points, ``totals`` (K,) in all.
+
+    Those of mid-p-values of the hypergeometric law, which a permutation of the points gives.
+    """
+    count, total = np.arange(m + 1), np.asarray(totals)[:, None]
+    with np.errstate(invalid="ignore"):
+        log_p = _log_choose(total, count) + _log_choose(n - total, m - count) - _log_choose(n, m)
+    p = np.exp(np.where((count <= total) & (m - count <= n - total), log_p, -np.inf))
+    below, above = np.cumsum(p, 1) - p / 2, np.cumsum(p[:, ::-1], 1)[:, ::-1] - p / 2
+    z = ndtri(np.clip(np.minimum(below, above), 1e-300, 0.5))
+    return np.asarray(np.where(below < above, z, -z))
+
+
+def _log_choose(n: Any, k: Any) -> Floats:
+    return np.asarray(gammaln(n + 1.0) - gammaln(k + 1.0) - gammaln(n - k + 1.0))
 
 
 def _centred_ranks(values: Floats) -> Floats:

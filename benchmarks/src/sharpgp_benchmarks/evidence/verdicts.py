@@ -363,7 +363,12 @@ def answer(kind: str, name: str, n: int, seed: int) -> str:
     return f"{f'left out {left}: ' if left else ''}{verdict.heading} {verdict.says}"
 
 
-def main(sizes: str = "200,800", seeds: str = "0,1", clean_seeds: str = "0,1,2,3,4,5") -> None:
+def main(
+    sizes: str = "200,800",
+    seeds: str = "0,1",
+    clean_seeds: str = "0,1,2,3,4,5",
+    pages: str = "planted,calibrated,real",
+) -> None:
     """Print the share of right answers by kind and size, then every wrong one."""
     asked = [(n, seed) for n in numbers(sizes) for seed in numbers(seeds)]
     planted = [("planted", name, n, seed) for name in PLANTED for n, seed in asked]
@@ -374,7 +379,7 @@ def main(sizes: str = "200,800", seeds: str = "0,1", clean_seeds: str = "0,1,2,3
         for seed in numbers(clean_seeds)
     ]
     real = [("real", str(k), 0, seed) for k in range(len(REAL)) for seed in numbers(seeds)]
-    cases = [*planted, *clean, *real]
+    cases = [case for case in (*planted, *clean, *real) if case[0] in pages.split(",")]
     answers = dict(zip(cases, measured(answer, cases), strict=True))
 
     def right(case: tuple[str, str, int, int]) -> bool:
@@ -391,7 +396,7 @@ def main(sizes: str = "200,800", seeds: str = "0,1", clean_seeds: str = "0,1,2,3
         ("real", range(len(REAL))),
     ):
         here = [case for case in cases if case[0] == kind]
-        for name in map(str, names):
+        for name in map(str, names) if here else ():
             own = [case for case in here if case[1] == name]
             by_size = [
                 f"{sum(map(right, part))} of {len(part)}" if part else ""
@@ -400,7 +405,8 @@ def main(sizes: str = "200,800", seeds: str = "0,1", clean_seeds: str = "0,1,2,3
             ]
             label = ", ".join(REAL[int(name)][:2]) if kind == "real" else name
             row(kind, label, *by_size, f"{sum(map(right, own))} of {len(own)}")
-        row(kind, "all", *[""] * len(numbers(sizes)), f"{sum(map(right, here))} of {len(here)}")
+        if here:
+            row(kind, "all", *[""] * len(numbers(sizes)), f"{sum(map(right, here))} of {len(here)}")
     header("pages", "what", "points", "seed", "wrong answer")
     for case in cases:
         if not right(case):
