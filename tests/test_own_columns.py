@@ -87,12 +87,9 @@ def test_coverage_by_any_column(model):
     assert {tick.get_text() for tick in ax.get_xticklabels()} == {"f", "m"}
     found = diagnose(model, X, y)
     inside = (found.lower[:, -2] <= y) & (y <= found.upper[:, -2])
-    column = found.columns[1]
-    bins = column.coverage(found.y, found.lower[:, -2], found.upper[:, -2])
-    named = [label for label, _ in column.edge_texts(bins.edges)]
-    assert dict(zip(named, bins.coverage, strict=True)) == pytest.approx(
-        inside.groupby(X["sex"]).mean().to_dict()
-    )
+    sex = found.groupings[2]
+    share = {name: found.covered[sex.inside(j), -2].mean() for j, (name, _) in enumerate(sex.ends)}
+    assert share == pytest.approx(inside.groupby(X["sex"]).mean().to_dict())
     with pytest.raises(InvalidInputError, match="one of dose_mg, sex, seen, smoker, found 'sexx'"):
         model.plot(X, y, "coverage", feature="sexx", ax=Figure().subplots())
 

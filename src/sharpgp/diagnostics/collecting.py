@@ -15,9 +15,9 @@ from sharpgp.data.encoding import Encoded
 from sharpgp.data.inputs import encode_rows, plain, read_targets, take_rows
 from sharpgp.data.inputs import feature_names as names_of_features
 from sharpgp.data.suspicions import repeated_rows
-from sharpgp.diagnostics.chance import Floats
 from sharpgp.diagnostics.curves import level_curves
 from sharpgp.diagnostics.findings import Diagnostics
+from sharpgp.diagnostics.own_columns import Floats
 from sharpgp.distribution import PredictiveDistribution
 from sharpgp.exceptions import CalibrationWarning, InvalidInputError, warn
 from sharpgp.exchangeability import compare

@@ -13,10 +13,9 @@ from sharpgp.data.encoding import Encoded, TableEncoding
 from sharpgp.data.leaks import leaks, leaks_of
 from sharpgp.data.suspicions import Suspicion
 from sharpgp.data.table_check import suspicions
-from sharpgp.diagnostics.chance import Floats
 from sharpgp.diagnostics.curves import LevelCurves
 from sharpgp.diagnostics.groupings import Grouping, groupings
-from sharpgp.diagnostics.own_columns import OwnColumn, own_columns
+from sharpgp.diagnostics.own_columns import Floats, OwnColumn, own_columns
 from sharpgp.diagnostics.places import PAGE_LEVEL, PlacesTest, Points, places_test
 from sharpgp.exchangeability import Exchangeability
 from sharpgp.metrics import ECE_LEVELS, CalibrationReport, ece_floor
@@ -166,6 +165,10 @@ class Diagnostics:
     def excess_of(self, grouping: Grouping, j: int) -> float:
         """The largest deviation of a part, in units of its limit."""
         return float(np.abs(self.excess[self.places.row_of(grouping, j)]).max())
+
+    def stray(self, grouping: Grouping) -> float:
+        """The largest deviation of all parts of a grouping, in units of their limits."""
+        return max((self.excess_of(grouping, j) for j in range(len(grouping.says))), default=0.0)
 
     @property
     def grouped_errors(self) -> bool:

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 from scipy.stats import spearmanr
 
-from sharpgp.diagnostics.chance import MIN_POINTS_PER_GROUP, Floats
-from sharpgp.diagnostics.own_columns import OwnColumn, texts_of
+from sharpgp.diagnostics.own_columns import MIN_POINTS_PER_GROUP, Floats, OwnColumn, texts_of
 from sharpgp.metrics.conditional import bins_of_equal_count
 
 #: Columns of which pairs are examined together: those that predictions depend on most.

@@ -4,13 +4,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sharpgp._validation import nearest
 from sharpgp.data.encoding import TableEncoding
-from sharpgp.diagnostics.chance import MIN_POINTS_PER_GROUP, Floats
 from sharpgp.exceptions import InvalidInputError
-from sharpgp.metrics import BinnedCoverage, coverage_along
 
+Floats = NDArray[np.float64]
+
+#: Fewest points for judging a group.
+MIN_POINTS_PER_GROUP = 10
 # Digits of the edges of groups, tried in turn.
 _DIGITS = (6, 5, 4, 3)
 #: Most categories of a column that are judged one by one; all others are judged together.
@@ -35,38 +38,6 @@ class OwnColumn:
     values: Floats
     labels: tuple[str, ...] = ()
     dates: bool = False
-
-    def coverage(self, y: Floats, lower: Floats, upper: Floats, n_bins: int = 5) -> BinnedCoverage:
-        """Coverage in bins of equal count, or of each category.
-
-        Examples
-        --------
-        >>> column = OwnColumn("city", np.array([0.0, 1, 0]), ("Bern", "Oslo"))
-        >>> column.coverage(np.zeros(3), np.array([-1, 1, -1.0]), np.ones(3)).coverage.tolist()
-        [1.0, 0.0]
-        """
-        if not self.labels:
-            return coverage_along(self.values, y, lower, upper, n_bins)
-        each = [
-            coverage_along(self.values[here], y[here], lower[here], upper[here], 1)
-            for k in range(len(self.labels))
-            if (here := self.values == k).any()
-        ]
-        there = [float(one.edges[-1]) for one in each]
-        edges = np.array([-1.0, *there])
-        parts = (np.concatenate([one[k] for one in each]) for k in (1, 2, 3))
-        return BinnedCoverage(edges, *parts)
-
-    def edge_texts(self, edges: Floats) -> list[list[str]]:
-        """Texts of the two ends of each bin; a category's name twice."""
-        if self.labels:
-            return [[self.labels[int(edge)]] * 2 for edge in edges[1:]]
-        texts = texts_of(edges, dates=self.dates)
-        return [texts[i : i + 2] for i in range(len(texts) - 1)]
-
-    def ticks(self, edges: Floats) -> list[str]:
-        """A label for each bin."""
-        return [end if self.labels else f"≤ {end}" for _, end in self.edge_texts(edges)]
 
 
 def own_columns(

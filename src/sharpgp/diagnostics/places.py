@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from scipy.special import gammaln, ndtri
 from scipy.stats import rankdata
 
-from sharpgp.diagnostics.chance import MIN_POINTS_PER_GROUP, Floats
 from sharpgp.diagnostics.groupings import Grouping
+from sharpgp.diagnostics.own_columns import MIN_POINTS_PER_GROUP, Floats
 from sharpgp.metrics import ECE_LEVELS
 
 Bools = NDArray[np.bool_]

@@ -12,23 +12,24 @@ from matplotlib.ticker import FormatStrFormatter, LogLocator, NullFormatter
 from numpy.typing import ArrayLike
 
 from sharpgp.diagnostics import (
+    MIN_POINTS_PER_GROUP,
     Diagnostics,
     Grouping,
     LevelCurves,
     OwnColumn,
-    bands_of_chance,
     column_named,
+    texts_of,
 )
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.metrics import (
-    BinnedCoverage,
+    coverage_along,
+    coverage_band,
     interval_coverage,
     interval_width,
     observed_levels,
     pit_histogram,
     sampling_band,
 )
-from sharpgp.metrics import coverage_by_width as coverage_in_width_bins
 from sharpgp.plots.style import BLUE, DASHED, GREY, INK, ORANGE, PALE, SHADE, plain
 
 
@@ -141,8 +142,8 @@ def coverage_by_width(
 ) -> Axes:
     """Draw the share covered in groups from the narrowest to the widest intervals.
 
-    See :func:`sharpgp.metrics.coverage_by_width`; the bands are those of
-    :func:`sharpgp.diagnostics.bands_of_chance`.
+    19 in 20 calibrated predictors have all groups inside the bands. Groups of fewer than ten points
+    are not judged: their band is [0, 1].
 
     Examples
     --------
@@ -151,14 +152,15 @@ def coverage_by_width(
     >>> [float(y) for y in ax.collections[-1].get_offsets()[:, 1]]
     [1.0, 0.5]
     """
-    bins = coverage_in_width_bins(y, lower, upper, n_bins)
-    column = OwnColumn("width of the interval", np.asarray(upper) - np.asarray(lower))
-    return _binned(ax, bins, coverage, n_cal, column)
+    width, name = np.asarray(upper) - np.asarray(lower), "width of the interval"
+    return coverage_by_feature(
+        ax, width, y, lower, upper, coverage, n_cal, name=name, n_bins=n_bins
+    )
 
 
 def coverage_by_feature(
     ax: Axes,
-    feature: ArrayLike | OwnColumn,
+    feature: ArrayLike,
     y: ArrayLike,
     lower: ArrayLike,
     upper: ArrayLike,
@@ -170,8 +172,6 @@ def coverage_by_feature(
 ) -> Axes:
     """Draw the share covered in groups along a feature; see :func:`coverage_by_width`.
 
-    A column of categories is drawn category by category.
-
     Examples
     --------
     >>> one = np.ones(4)
@@ -179,9 +179,18 @@ def coverage_by_feature(
     >>> [text.get_text() for text in ax.get_xticklabels()]
     ['≤ 0', '≤ 1']
     """
-    own = feature if isinstance(feature, OwnColumn) else OwnColumn(name, np.asarray(feature))
-    bins = own.coverage(np.asarray(y), np.asarray(lower), np.asarray(upper), n_bins)
-    return _binned(ax, bins, coverage, n_cal, own)
+    bins = coverage_along(feature, y, lower, upper, n_bins)
+    confidence = 1 - 0.05 / len(bins.n_points)
+    bands = [
+        coverage_band(coverage, n_cal, int(n), confidence)
+        if n >= MIN_POINTS_PER_GROUP
+        else (0.0, 1.0)
+        for n in bins.n_points
+    ]
+    low, high = np.array(bands).T
+    off = (bins.coverage < low) | (bins.coverage > high)
+    ticks = [f"≤ {end}" for end in texts_of(bins.edges)[1:]]
+    return _shares(ax, bins.coverage, low, high, off, ticks, name, coverage)
 
 
 def beta_curve(ax: Axes, curves: LevelCurves) -> Axes:
@@ -326,15 +335,6 @@ def coverage_of(ax: Axes, found: Diagnostics, grouping: Grouping, k: int) -> Axe
     return _shares(ax, share, low, high, odd, ticks, name, float(found.coverages[k]))
 
 
-def _binned(
-    ax: Axes, bins: BinnedCoverage, coverage: float, n_cal: int | None, column: OwnColumn
-) -> Axes:
-    low, high = bands_of_chance(bins, coverage, n_cal)
-    off = (bins.coverage < low) | (bins.coverage > high)
-    ticks = column.ticks(bins.edges)
-    return _shares(ax, bins.coverage, low, high, off, ticks, column.name, coverage)
-
-
 def _shares(
     ax: Axes,
     share: np.ndarray,
@@ -368,10 +368,7 @@ def grouping_of(found: Diagnostics, feature: Any) -> Grouping:
     columns = {g.name: g for g in found.groupings if g.kind == "column"}
     if feature is not None:
         return columns[column_named(found.columns, feature).name]
-    return max(
-        columns.values(),
-        key=lambda g: max(found.excess_of(g, j) for j in range(len(g.says))),
-    )
+    return max(columns.values(), key=found.stray)
 
 
 def column_of(found: Diagnostics, feature: Any) -> OwnColumn:

@@ -13,21 +13,19 @@ def beta_curve(found: Diagnostics, numbers: Numbers) -> Finding:
     """The scale per level, against a Gaussian's."""
     part = numbers["curves"]
     if part is None:
-        return Finding(f"{found.method} has no beta curve.", "There is nothing to see here.", True)
+        return Finding(f"{found.method} has no beta curve.", "There is nothing to see here.")
     if part["by_level"]:
         return Finding(
             "beta(delta) is how many standard deviations the quantile of a level lies from the "
             "mean, with the standard deviation under theta(delta).",
             "Theta changes with the level, so read the two together: a small beta times a large "
             "standard deviation is not a narrow interval.",
-            True,
         )
     if not part["scores"]:
         return Finding(
             "beta(delta) is added to the mean at every point: quantiles of the plain residuals, in "
             "units of the target.",
             "Widths are the same everywhere; a calibration with a spread adapts them to the data.",
-            True,
         )
     delta, beta = np.array(part["delta"]), np.array(part["beta"])
     level = float(delta[np.abs(delta - 0.975).argmin()])
@@ -54,7 +52,7 @@ def beta_curve(found: Diagnostics, numbers: Numbers) -> Finding:
     skew = (high + low) / (high - low) if high > low else 0.0
     if abs(skew) > 0.15:
         advice += f" The {'upper' if skew > 0 else 'lower'} tail is the longer one."
-    return Finding(shows, advice, True)
+    return Finding(shows, advice)
 
 
 def theta_curve(found: Diagnostics, numbers: Numbers) -> Finding:
@@ -68,7 +66,7 @@ def theta_curve(found: Diagnostics, numbers: Numbers) -> Finding:
         if found.method in LEARNED_SPREAD:
             advice = "Others were tried on the training data and did not score better there."
         shows = "The hyperparameters behind the spread are the trained ones, at every level."
-        return Finding(shows, advice, True)
+        return Finding(shows, advice)
     theta = np.array(part["theta"])
     farthest = np.abs(np.log(theta)).max(axis=1)
     i = int(farthest.argmax())
@@ -83,7 +81,6 @@ def theta_curve(found: Diagnostics, numbers: Numbers) -> Finding:
             shows,
             "One spread serves all levels; it was chosen on training data because its intervals "
             "scored better there.",
-            True,
         )
     advice = (
         "Entries far above 1 mark features along which the trained model trusted its data too "
@@ -94,4 +91,4 @@ def theta_curve(found: Diagnostics, numbers: Numbers) -> Finding:
             f" With {found.n_cal} calibration points for {len(theta)} entries, expect coverage a "
             'point or two below nominal; "exact" and "cv" avoid that.'
         )
-    return Finding(shows, advice, True)
+    return Finding(shows, advice)

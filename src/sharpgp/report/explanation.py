@@ -142,11 +142,7 @@ def explain(found: Diagnostics) -> list[Statement]:
     if not page.passes_as_whole:
         whole = _of_the_whole(found, page.points)
         for grouping in along:
-            # A drift is one whichever way it goes; along columns a shift may merely vary in size.
-            varies = grouping.kind != "row" and whole.kind == "shift"
-            if varies and _is_one_sided(found, grouping):
-                continue
-            if _is_of_parts(found, grouping):
+            if _is_of_parts(found, grouping, whole):
                 return [replace(_along(found, grouping), everywhere=True)]
         most, *others = sorted([whole, *places], key=lambda one: -one.cost)[:MAX_STATEMENTS]
         return [replace(most, everywhere=True), *others]
@@ -161,26 +157,20 @@ def explain(found: Diagnostics) -> list[Statement]:
     )
 
 
-def _is_one_sided(found: Diagnostics, grouping: Grouping) -> bool:
-    """Whether predictions are too low in every part, or too high in every part."""
-    parts = [grouping.inside(j) for j in range(len(grouping.says))]
-    above = [(found.pit[part] > 0.5).mean() for part in parts if part.sum() >= MIN_POINTS]
-    return not above or min(above) > 0.5 or max(above) < 0.5
-
-
-def _is_of_parts(found: Diagnostics, grouping: Grouping) -> bool:
+def _is_of_parts(found: Diagnostics, grouping: Grouping, whole: Statement) -> bool:
     """Whether a fault is not that of all points: some part passes, or parts fail both ways."""
     parts = [grouping.inside(j) for j in range(len(grouping.says))]
-    ways = set()
-    for inside in parts:
-        if inside.sum() < MIN_POINTS:
-            continue
-        points = found.points.take(inside)
-        if whole_p_value(points, found.n_cal) > _CLEARLY:
-            return True
-        covered = points.missed.mean(0) < 1 - points.coverages
-        ways |= {(bool(covered.mean() > 0.5), bool(points.pit.mean() > 0.5))}
-    return len({wide for wide, _ in ways}) > 1 or (len(ways) > 1 and grouping.kind == "row")
+    parts = [found.points.take(part) for part in parts if part.sum() >= MIN_POINTS]
+    above = [float((part.pit > 0.5).mean()) for part in parts] or [0.5]
+    # A drift is one whichever way it goes; along columns a shift may merely vary in size.
+    one_sided = min(above) > 0.5 or max(above) < 0.5 or not parts
+    if grouping.kind != "row" and whole.kind == "shift" and one_sided:
+        return False
+    if any(whole_p_value(part, found.n_cal) > _CLEARLY for part in parts):
+        return True
+    wide = {bool((part.missed.mean(0) < 1 - part.coverages).mean() > 0.5) for part in parts}
+    high = {bool(part.pit.mean() > 0.5) for part in parts}
+    return len(wide) > 1 or (len(high) > 1 and grouping.kind == "row")
 
 
 def _merit(cause: Cause, left: Page) -> tuple[bool, bool, float, bool, bool]:

@@ -28,7 +28,9 @@ Numbers = dict[str, Any]
 def numbers_of(found: Diagnostics) -> Numbers:
     """All numbers in the figures, each share with the band of chance."""
     shown = _shown(found)
+    strays = [found.stray(grouping) for grouping in shown]
     return {
+        "first": {"coverage": found.first, "feature": int(np.argmax(strays))},
         "target": found.target or "target",
         "unit": found.unit,
         "reliability": _reliability(found),
@@ -120,7 +122,7 @@ def _parts(found: Diagnostics, grouping: Grouping, k: int) -> list[Numbers]:
 def _shown(found: Diagnostics) -> list[Grouping]:
     """Groupings of the figure, in order; if there are very many, those that stray most."""
     shown = [g for g in found.groupings if g.kind in ("column", "row", "gaps", "distance")]
-    strays = [max((found.excess_of(g, j) for j in range(len(g.says))), default=0.0) for g in shown]
+    strays = [found.stray(grouping) for grouping in shown]
     return [shown[i] for i in sorted(np.argsort(strays)[-MAX_GROUPINGS_SHOWN:].tolist())]
 
 

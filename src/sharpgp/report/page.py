@@ -20,8 +20,7 @@ from sharpgp.diagnostics import Diagnostics, diagnose
 from sharpgp.report import curve_words, tables, words
 from sharpgp.report.explanation import Statement, explain
 from sharpgp.report.numbers import Numbers, numbers_of
-from sharpgp.report.wording import sentence
-from sharpgp.report.words import Finding, Verdict
+from sharpgp.report.words import Finding, Verdict, sentence
 
 
 def write_report(
@@ -101,11 +100,8 @@ def render_report(
     """The page of :func:`write_report` as a string, from what ``diagnose`` collected."""
     numbers = numbers_of(found)
     wrong = explain(found)
-    first = found.first
-    feature = _first_feature(numbers, first)
     _add_words(found, numbers, wrong)
-    numbers["first"] = {"coverage": first, "feature": feature}
-    shown = numbers["intervals"][first]
+    shown, feature = numbers["intervals"][found.first], numbers["first"]["feature"]
     text = {
         "title": escape(title),
         "sizes": escape(_sizes(found)),
@@ -157,18 +153,6 @@ def _add_words(found: Diagnostics, numbers: Numbers, wrong: Sequence[Statement])
                 for bins, name in zip(part["by_feature"], names, strict=True)
             ],
         }
-
-
-def _first_feature(numbers: Numbers, k: int) -> int:
-    """The grouping that strays most, preferably one with a part that stands out."""
-    part = numbers["intervals"][k]
-
-    def stray(bins: list[Numbers]) -> tuple[bool, float]:
-        worst = max(abs(b["covered"] - part["covered"]) * b["n"] ** 0.5 for b in bins)
-        return any(b["odd"] for b in bins), worst
-
-    strays = [stray(bins) for bins in part["by_feature"]]
-    return max(range(len(strays)), key=strays.__getitem__)
 
 
 def _sizes(found: Diagnostics) -> str:

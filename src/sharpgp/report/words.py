@@ -15,7 +15,6 @@ from sharpgp.diagnostics.groupings import ROWS
 from sharpgp.report.advice import LEARNED_SPREAD
 from sharpgp.report.explanation import MIN_POINTS, TOO_GOOD, TOO_NARROW, Statement
 from sharpgp.report.numbers import Numbers
-from sharpgp.report.wording import count, sentence
 
 
 @dataclass(frozen=True)
@@ -23,8 +22,8 @@ class Finding:
     """What a figure shows, what to do about it, and whether all is well."""
 
     shows: str
-    advice: str
-    well: bool
+    advice: str = ""
+    well: bool = True
 
 
 @dataclass(frozen=True)
@@ -35,6 +34,15 @@ class Verdict:
     heading: str
     says: str
     advice: str
+
+
+def sentence(text: str) -> str:
+    """With a capital letter and a full stop."""
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def _count(n: int, of: int) -> str:
+    return "None" if n == 0 else "All" if n == of else f"{n:,}"
 
 
 def verdict(found: Diagnostics, wrong: Sequence[Statement]) -> Verdict:
@@ -109,13 +117,12 @@ def reliability(found: Diagnostics, numbers: Numbers, wrong: Sequence[Statement]
     off = int(((observed < part["low"]) | (observed > part["high"])).sum())
     shows = (
         "Each dot is a level: the share of points observed at or below that predicted quantile. "
-        f"{count(off, len(p))} of {len(p)} dots lie outside the band of chance"
+        f"{_count(off, len(p))} of {len(p)} dots lie outside the band of chance"
     )
     if found.out_of_fold:
         return Finding(
             f"{shows}.",
             "These very points fixed the levels, so they lie on the diagonal: only test data tell.",
-            True,
         )
     shows += f", and the calibration error is {found.ece_ratio:.1f} times what chance gives."
     whole = _of_the_whole(wrong)
@@ -123,7 +130,7 @@ def reliability(found: Diagnostics, numbers: Numbers, wrong: Sequence[Statement]
         return Finding(shows, sentence(whole.says), False)
     if wrong:
         return Finding(shows, "See the verdict for where points differ.", off == 0)
-    return Finding(shows, "A calibrated predictor looks like this.", True)
+    return Finding(shows, "A calibrated predictor looks like this.")
 
 
 #: What each kind of fault looks like in the PIT histogram.
@@ -143,7 +150,7 @@ def pit(found: Diagnostics, numbers: Numbers, wrong: Sequence[Statement]) -> Fin
     off = int(((share < part["low"]) | (share > part["high"])).sum())
     shows = (
         "Where each observation fell in its own predictive distribution: 0 is far below, 1 far "
-        f"above. Flat is calibrated; {count(off, len(share)).lower()} of {len(share)} bars "
+        f"above. Flat is calibrated; {_count(off, len(share)).lower()} of {len(share)} bars "
         f"{'leaves' if off == 1 else 'leave'} the band of chance."
     )
     if (shares := found.atoms.mean()) > 0:
@@ -179,7 +186,7 @@ def points(found: Diagnostics, part: Numbers, numbers: Numbers) -> Finding:
         advice = "The columns tell little about the target: intervals can be calibrated and wide."
     else:
         advice = "Points beyond their interval are marked; the worst are listed."
-    return Finding(shows, advice, True)
+    return Finding(shows, advice)
 
 
 def widths(found: Diagnostics, part: Numbers, wrong: Sequence[Statement]) -> Finding:
@@ -223,14 +230,14 @@ def widths(found: Diagnostics, part: Numbers, wrong: Sequence[Statement]) -> Fin
         advice = "The model sees no difference in uncertainty between points. If you do, " + cure
     else:
         advice = "Points with wide intervals are those that the model knows least about."
-    return Finding(shows, advice, True)
+    return Finding(shows, advice)
 
 
 def by_part(part: Numbers, bins: list[Numbers], name: str) -> Finding:
     """Coverage by width (no name), along a column, the rows, or by what is missing."""
     along = "in the order of the rows" if name == ROWS else f"by {name or 'width'}"
     if len(bins) == 1:
-        return Finding(f"There is only one group of points {along}.", "", True)
+        return Finding(f"There is only one group of points {along}.")
     shows = (
         f"The points in groups {along}, and the share of each that its "
         f"{percent(part['coverage'])} intervals cover; bands hold what chance makes of the "
@@ -238,7 +245,7 @@ def by_part(part: Numbers, bins: list[Numbers], name: str) -> Finding:
     )
     odd = [one for one in bins if one["odd"]]
     if not odd:
-        return Finding(f"{shows}No group differs beyond chance.", "", True)
+        return Finding(f"{shows}No group differs beyond chance.")
     worst = max(odd, key=lambda one: abs(one["covered"] - part["covered"]))
     return Finding(
         f"{shows}{sentence(worst['says'])[:-1]}: {percent(worst['covered'])} of "
@@ -269,7 +276,7 @@ def rows(found: Diagnostics) -> Finding | None:
             f"{found.n_missing:,} {'value is' if found.n_missing == 1 else 'values are'} missing, "
             f"in {lacking:,} of {judged:,} test points; see coverage by gaps."
         )
-    return Finding(shows.strip(), "", True) if shows else None
+    return Finding(shows.strip()) if shows else None
 
 
 def below_zero(found: Diagnostics) -> Finding | None:
@@ -282,7 +289,6 @@ def below_zero(found: Diagnostics) -> Finding | None:
         f"{below.sum():,} of {len(below):,} intervals at {percent(found.coverages[widest])} end "
         "below 0, where no target is.",
         "If smaller targets are impossible, y_bounds=(0, None) keeps all predictions above.",
-        True,
     )
 
 
