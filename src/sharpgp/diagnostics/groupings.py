@@ -20,6 +20,8 @@ _MAX_PAIRED = 6
 _MAX_PATTERNS = 3
 #: Inputs nearer than this share of a column's deviation to a training row are known.
 _SAME_INPUT = 1e-6
+#: Widths are about equal where the 90 % quantile is below this multiple of the 10 % quantile.
+EQUAL_WIDTHS = 1.02
 #: Names of groupings that are no columns.
 ROWS, WIDTH, GAPS, DISTANCE = "row", "width", "gaps", "distance from training"
 
@@ -79,14 +81,15 @@ def groupings(found: Any) -> tuple[Grouping, ...]:
 
 
 def by_width(width: Floats) -> Grouping:
-    """Fifths from the narrowest to the widest intervals.
+    """Fifths from the narrowest to the widest intervals; one part if all are about equally wide.
 
     Examples
     --------
     >>> by_width(np.arange(10.0)).says[0]
     'the narrowest fifth of the intervals'
     """
-    which, edges = bins_of_equal_count(width, 5)
+    narrow, wide = np.quantile(width, [0.1, 0.9])
+    which, edges = bins_of_equal_count(width, 1 if wide <= EQUAL_WIDTHS * narrow else 5)
     texts, k = texts_of(edges), len(edges) - 1
     says = [f"intervals of width {low} to {high}" for low, high in pairwise(texts)]
     if k == 5:

@@ -358,7 +358,7 @@ def _moved(found: Diagnostics, page: Page) -> str:
         if factor:
             much = f"{number(factor, 1)} times" if factor > 1 else f"1/{number(1 / factor, 1)} of"
             says = f"{new.name} is about {much} what it was in training"
-            away.append((1 + abs(np.log(factor)), says))
+            away.append((1 + abs(np.log(factor)), False, says))
         elif share > _MOVED:
             # It explains a fault only if predictions are off where it has moved.
             if replace(page, points=page.points.take(outside)).passes_as_whole:
@@ -368,8 +368,8 @@ def _moved(found: Diagnostics, page: Page) -> str:
             later = new.dates and new.values.min() > ends[1]
             where = "later than in training" if later else "outside of its range in training"
             says = f"{new.name} is {where} ({between}) at {percent(share)} of the points"
-            away.append((share, says))
-    return max(away)[1] if away else ""
+            away.append((share, new.dates, says))  # time moves other columns
+    return max(away)[2] if away else ""
 
 
 def _factor(old: OwnColumn, new: OwnColumn) -> float:

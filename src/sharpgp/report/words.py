@@ -11,7 +11,7 @@ import numpy as np
 
 from sharpgp._numbers import number, percent
 from sharpgp.diagnostics import Diagnostics
-from sharpgp.diagnostics.groupings import ROWS
+from sharpgp.diagnostics.groupings import EQUAL_WIDTHS, ROWS
 from sharpgp.report.advice import LEARNED_SPREAD
 from sharpgp.report.explanation import MIN_POINTS, TOO_GOOD, TOO_NARROW, Statement
 from sharpgp.report.numbers import Numbers
@@ -200,7 +200,7 @@ def widths(found: Diagnostics, part: Numbers, wrong: Sequence[Statement]) -> Fin
         f"{asked} intervals are {number(part['width'], 3)}{unit} wide on average{relative} and "
         f"cover {covered} of the points. "
     )
-    alike = wide < 1.02 * narrow
+    alike = wide <= EQUAL_WIDTHS * narrow
     if alike:
         shows += "All are about equally wide."
     else:
@@ -247,12 +247,11 @@ def by_part(part: Numbers, bins: list[Numbers], name: str) -> Finding:
     if not odd:
         return Finding(f"{shows}No group differs beyond chance.")
     worst = max(odd, key=lambda one: abs(one["covered"] - part["covered"]))
-    return Finding(
-        f"{shows}{sentence(worst['says'])[:-1]}: {percent(worst['covered'])} of "
-        f"{worst['n']:,} points.",
-        "These differ from the others beyond chance; the verdict names the likely reason.",
-        False,
-    )
+    within = worst["low"] <= worst["covered"] <= worst["high"]
+    shows += f"{sentence(worst['says'])[:-1]}: {percent(worst['covered'])} of {worst['n']:,} points"
+    shows += ", which stand out at another coverage or by their side." if within else "."
+    advice = "These differ from the others beyond chance; the verdict names the likely reason."
+    return Finding(shows, advice, False)
 
 
 def rows(found: Diagnostics) -> Finding | None:
