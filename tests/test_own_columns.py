@@ -63,6 +63,12 @@ def test_inputs_that_moved_are_the_first_suspect(model, change, says):
     assert f": {says}" in said(model, X.assign(dose_mg=change(X["dose_mg"])), y)
 
 
+def test_time_comes_before_the_columns_that_it_moves(model):
+    X, y = draw(300, 1)
+    moved = X.assign(seen=X["seen"] + pd.Timedelta(900, "D"), dose_mg=X["dose_mg"] + 200)
+    assert ": seen is later than in training" in said(model, moved, y + 2)
+
+
 def test_few_points_and_leaks_are_not_called_calibrated(model):
     assert said(model, *draw(20, 3)).startswith("Too few points to tell: 20 test points")
     X, y = draw(150, 0)

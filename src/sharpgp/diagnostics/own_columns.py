@@ -107,11 +107,11 @@ def texts_of(edges: Floats, *, dates: bool = False) -> list[str]:
     (['0.123', '4', '15'], ['2001', '2004', '2008'])
     >>> texts_of(np.array([0.3, 0.1 + 0.2]))  # they differ by rounding
     ['0.3', '0.3']
-    >>> texts_of(np.array([20089.0, 20123.5]), dates=True)
+    >>> texts_of(np.array([20089.0 - 1e-9, 20123.5]), dates=True)
     ['2025-01-01', '2025-02-04']
     """
     if dates:
-        return [str(np.datetime64(int(np.floor(day)), "D")) for day in edges]
+        return [str(np.datetime64(int(np.floor(day + 1e-6)), "D")) for day in edges]
     # Most digits first: edges equal even then differ by rounding alone.
     finest, *coarser = (_rounded(edges, digits) for digits in _DIGITS)
     alike = [texts for texts in coarser if len(set(texts)) == len(set(finest))]

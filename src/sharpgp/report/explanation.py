@@ -216,7 +216,7 @@ def _clearest(
     median, first = len(found.coverages), found.first
     if max(z[0], z[-1]) > max(z[1], z[2:-1].max()):
         return median, True, z[-1]
-    k = first if z[2 + first] > 1 or z[2:-1].max() <= 1 else int(z[2:-1].argmax())
+    k = first if z[2 + first] > 1 else int(z[2:-1].argmax())
     return k, False, z[2 + k]
 
 

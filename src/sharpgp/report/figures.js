@@ -5,8 +5,9 @@
   const percent = (share) => `${(100 * share).toPrecision(3).replace(/\.0+$/, "")} %`;
   const few = new Intl.NumberFormat("en", { maximumSignificantDigits: 4 });
   const fewest = new Intl.NumberFormat("en", { maximumSignificantDigits: 4, notation: "compact" });
-  // Four digits, thousands with commas; years and their like without.
-  const short = (value) => (Math.abs(value) >= 1e4 ? few.format(value) : Math.abs(value) < 1e-4 ? String(Number(value.toPrecision(4))) : few.format(value).replaceAll(",", ""));
+  // Four digits, thousands with commas, as in the sentences.
+  const short = (value) => (Math.abs(value) < 1e-4 ? String(Number(value.toPrecision(4))) : few.format(value));
+  const three = new Intl.NumberFormat("en", { maximumSignificantDigits: 3 });
   // The same on axes, where 599,000 is 599K.
   const brisk = (value) => (Math.abs(value) >= 1e4 ? fewest.format(value) : short(value));
 
@@ -174,7 +175,7 @@
       label: `Histogram of the widths of ${percent(part.coverage)} intervals`,
       x: [edges[0], edges[edges.length - 1]], y: [0, 1.08 * Math.max(...count)],
       xLabel: "width of the interval", yLabel: "points", columns: ["width from", "to", "points"],
-      hint: `Mean width ${short(part.width)} at a coverage of ${percent(part.covered)}.`,
+      hint: `Mean width ${three.format(part.width)} at a coverage of ${percent(part.covered)}.`,
       rows: count.map((n, i) => ({ x: (edges[i] + edges[i + 1]) / 2, y: n, cells: [short(edges[i]), short(edges[i + 1]), String(n)] })),
       draw(add, sx, sy) {
         bars(add, sx, sy, edges, count);
@@ -337,7 +338,7 @@
 
   function drawIntervals() {
     const part = data.intervals[Number(slider.value)], j = Number(feature.value);
-    const text = `${percent(part.coverage)} intervals: width ${short(part.width)}, covers ${percent(part.covered)}`;
+    const text = `${percent(part.coverage)} intervals: width ${three.format(part.width)}, covers ${percent(part.covered)}`;
     find("answer").textContent = text;
     slider.setAttribute("aria-valuetext", text);
     draw(find("points"), points(Number(slider.value)));
