@@ -187,23 +187,19 @@ def _pairs(found: Any) -> Iterator[Grouping]:
     chosen = [numeric[name] for name in relevant if name in numeric][:_MAX_PAIRED]
     for i, a in enumerate(chosen):
         for b in chosen[:i]:
-            parts, says = np.zeros(len(found.y), dtype=np.int64), []
-            for k, column in enumerate((a, b)):
-                parts += 2**k * (column.values > np.median(column.values))
-            for j in range(4):
-                words = []
-                for k, column in enumerate((a, b)):
-                    (middle,) = texts_of(np.array([np.median(column.values)]), dates=column.dates)
-                    words.append(f"{column.name} {'above' if j >> k & 1 else 'up to'} {middle}")
-                says.append(" and ".join(words))
-            yield Grouping(
-                "pair",
-                f"{a.name} and {b.name}",
-                parts,
-                tuple(says),
-                [[s] * 2 for s in says],
-                named=True,
+            middles = [np.median(column.values) for column in (a, b)]
+            above = [column.values > m for column, m in zip((a, b), middles, strict=True)]
+            texts = [
+                texts_of(np.array([m]), dates=column.dates)[0]
+                for column, m in zip((a, b), middles, strict=True)
+            ]
+            says = tuple(
+                f"{a.name} {'above' if j & 1 else 'up to'} {texts[0]} and "
+                f"{b.name} {'above' if j & 2 else 'up to'} {texts[1]}"
+                for j in range(4)
             )
+            name, ends = f"{a.name} and {b.name}", [[s] * 2 for s in says]
+            yield Grouping("pair", name, above[0] + 2 * above[1], says, ends, named=True)
 
 
 def _rank_correlation(a: Floats, b: Floats) -> float:

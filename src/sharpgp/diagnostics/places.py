@@ -158,7 +158,7 @@ class PlacesTest:
 
     def row_of(self, grouping: Grouping, j: int) -> int:
         """Row of a part among the deviations."""
-        return self._rows[id(grouping), j]
+        return self._rows[grouping.kind, grouping.name, j]
 
     def band(self, grouping: Grouping, j: int, k: int) -> tuple[float, float]:
         """Where the share covered of part ``j`` falls by chance, at coverage ``k``."""
@@ -167,8 +167,8 @@ class PlacesTest:
         return 1 - high, 1 - low
 
     @cached_property
-    def _rows(self) -> dict[tuple[int, int], int]:
-        return {(id(g), j): row for row, (g, j) in enumerate(self.parts)}
+    def _rows(self) -> dict[tuple[str, str, int], int]:
+        return {(g.kind, g.name, j): row for row, (g, j) in enumerate(self.parts)}
 
     @cached_property
     def _contrasts(self) -> Contrasts:

@@ -37,18 +37,14 @@ def beta_curve(found: Diagnostics, numbers: Numbers) -> Finding:
         f"the dashed line is a Gaussian's. At {level:.3g} beta is {high:.3g} above and {-low:.3g} "
         f"below; a Gaussian has {gauss:.3g}."
     )
-    if factor > 1.1:
-        advice = (
-            f"Tails are {factor:.2f} times as long as the model's own standard deviation says; "
-            "calibration has stretched them. Outliers or noise that varies are the usual reason."
+    advice = "Tails are about as long as the model's own standard deviation says."
+    if not 0.9 <= factor <= 1.1:
+        advice = f"Tails are {factor:.2f} times as long as the model's own standard deviation says"
+        advice += (
+            "; calibration has stretched them. Outliers or noise that varies are the usual reason."
+            if factor > 1
+            else ": it was too cautious, and calibration has pulled them in."
         )
-    elif factor < 0.9:
-        advice = (
-            f"Tails are {factor:.2f} times as long as the model's own standard deviation says: it "
-            "was too cautious, and calibration has pulled them in."
-        )
-    else:
-        advice = "Tails are about as long as the model's own standard deviation says."
     skew = (high + low) / (high - low) if high > low else 0.0
     if abs(skew) > 0.15:
         advice += f" The {'upper' if skew > 0 else 'lower'} tail is the longer one."

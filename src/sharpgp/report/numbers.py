@@ -28,9 +28,9 @@ Numbers = dict[str, Any]
 def numbers_of(found: Diagnostics) -> Numbers:
     """All numbers in the figures, each share with the band of chance."""
     shown = _shown(found)
-    strays = [found.stray(grouping) for grouping in shown]
+    feature = max(range(len(shown)), key=lambda i: found.stray(shown[i]))
     return {
-        "first": {"coverage": found.first, "feature": int(np.argmax(strays))},
+        "first": {"coverage": found.first, "feature": feature},
         "target": found.target or "target",
         "unit": found.unit,
         "reliability": _reliability(found),

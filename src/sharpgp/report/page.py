@@ -102,21 +102,14 @@ def render_report(
     wrong = explain(found)
     _add_words(found, numbers, wrong)
     shown, feature = numbers["intervals"][found.first], numbers["first"]["feature"]
+    notes = (words.rows(found), words.below_zero(found), words.suspicions(found))
     text = {
         "title": escape(title),
         "sizes": escape(_sizes(found)),
         "origin": escape(_origin(found, day or date.today())),
         "verdict": _verdict(words.verdict(found, wrong), wrong),
         "tiles": tables.tiles(found, shown),
-        "rows": "".join(
-            _sentence(finding)
-            for finding in (
-                words.rows(found),
-                words.below_zero(found),
-                words.suspicions(found),
-            )
-            if finding is not None
-        ),
+        "rows": "".join(map(_sentence, filter(None, notes))),
         "promise": "" if found.promise is None else found.promise._repr_html_(),
         "reliability": _sentence(words.reliability(found, numbers, wrong)),
         "pit": _sentence(words.pit(found, numbers, wrong)),
