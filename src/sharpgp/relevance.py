@@ -63,7 +63,7 @@ def relevance(
     order, predict = rng.permutation(len(X)), calibrated_of(model).predict_mean
     mean = as_numpy(predict(X))
     several = max(1, _MAX_ROWS_ASKED // len(X))
-    change = []
+    change: list[float] = []
     for i in range(0, len(parts), several):
         others = []
         for j, part in enumerate(parts[i : i + several], start=i):

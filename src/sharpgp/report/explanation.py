@@ -159,8 +159,8 @@ def explain(found: Diagnostics) -> list[Statement]:
 
 def _is_of_parts(found: Diagnostics, grouping: Grouping, whole: Statement) -> bool:
     """Whether a fault is not that of all points: some part passes, or parts fail both ways."""
-    parts = [grouping.inside(j) for j in range(len(grouping.says))]
-    parts = [found.points.take(part) for part in parts if part.sum() >= MIN_POINTS]
+    inside = [grouping.inside(j) for j in range(len(grouping.says))]
+    parts = [found.points.take(part) for part in inside if part.sum() >= MIN_POINTS]
     above = [float((part.pit > 0.5).mean()) for part in parts] or [0.5]
     # A drift is one whichever way it goes; along columns a shift may merely vary in size.
     one_sided = min(above) > 0.5 or max(above) < 0.5 or not parts
