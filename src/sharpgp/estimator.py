@@ -286,11 +286,10 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         noise_cal : float or array, optional
             The same for the rows of ``X_cal``.
         sample_weight : array of shape (n,), optional
-            How much each row counts: in learning, in the scores that pool models, and in the ranks
-            that make intervals.  Only ratios matter, rows of weight 0 are left out.  A row of
-            weight ``w`` has its likelihood to the power of ``w``, as ``w`` equal rows would.  For
-            measurements of different precision, use ``noise``.  Exact GPs only: beyond 2,000 rows
-            with ``approximation="exact"``.
+            Which population counts: the weight of each row in all that is averaged (scores that
+            pool models, spreads, trees, the ranks that make intervals), and not in what a GP
+            believes about noise.  Only ratios matter, rows of weight 0 are left out.  For
+            measurements of different precision, use ``noise``.
         sample_weight_cal : array or callable, optional
             For a covariate shift, weights of the calibration points: how much more frequent their
             inputs are among the points to predict.  One per row of ``X_cal``, or, without it, of
