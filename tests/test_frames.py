@@ -10,6 +10,8 @@ import pytest
 import torch
 from matplotlib.dates import AutoDateFormatter
 from matplotlib.figure import Figure
+from sklearn.base import clone
+from sklearn.metrics import r2_score
 
 from helpers import marked
 from sharpgp import CalibrationWarning, Online, SharpGPRegressor, plots
@@ -128,6 +130,51 @@ def test_polars_frames_give_the_same_features():
     model = quick(calibration="kuleshov18").fit(other, y)
     assert model.feature_names_in_.tolist() == frame.columns.tolist()
     assert model.predict(other[:3]).shape == (3,)
+
+
+def test_lazy_frames_are_collected():
+    pl = pytest.importorskip("polars")
+    lazy = pl.LazyFrame({"x": np.linspace(0, 6, 40), "kind": ["a", "b"] * 20})
+    eager = lazy.collect()
+    model = quick(calibration="vanilla").fit(lazy, np.sin(eager["x"].to_numpy()))
+    np.testing.assert_array_equal(model.predict(lazy), model.predict(eager))
+    assert model.set_output(predict="input").predict(lazy).columns == ["mean"]
+
+
+@pytest.mark.parametrize("kind", ["pandas", "arrow", "polars"])
+def test_answers_come_in_the_kind_of_the_rows_where_asked(kind):
+    frame, y = table()
+    if kind == "polars":
+        pl = pytest.importorskip("polars")
+    arrow = pa.Table.from_pandas(frame, preserve_index=False)
+    X = {"pandas": lambda: frame, "arrow": lambda: arrow, "polars": lambda: pl.from_arrow(arrow)}
+    rows = X[kind]()
+    model = quick(calibration="kuleshov18").fit(rows, y)
+    arrays = model.predict(rows), model.predict_interval(rows, [0.5, 0.9])
+    assert isinstance(arrays[0], np.ndarray)
+    model.set_output(predict="input")
+    found = model.predict_interval(rows, [0.5, 0.9])
+    names = getattr(found, "column_names", None) or list(found.columns)
+    assert names == ["lower_50", "upper_50", "lower_90", "upper_90"]
+    np.testing.assert_array_equal(np.asarray(found["upper_90"]), arrays[1][:, 1, 1])
+    assert type(found) is type(model.predict(rows)) is type(rows)
+    np.testing.assert_array_equal(np.asarray(model.predict(rows)["mean"]), arrays[0])
+    assert model.score(rows, y) == pytest.approx(r2_score(y, arrays[0]))
+    assert model.predict_region(rows, [0.5, 0.9]).shape == (len(y), 2, 2, 1)
+    assert clone(model).fit(rows, y).predict_quantiles(rows, 0.25).shape == (len(y), 1)
+    again = model.set_output(predict="default").predict(rows)
+    np.testing.assert_array_equal(again, arrays[0])
+
+
+def test_a_pandas_frame_keeps_its_index_and_several_outputs_their_numbers():
+    frame, y = table()
+    frame = frame.set_index(np.arange(len(y)) + 100)
+    model = quick(calibration="kuleshov18").fit(frame, np.column_stack([y, -y]))
+    found = model.set_output(predict="input").predict_interval(frame[:3])
+    assert list(found) == ["lower_95_0", "lower_95_1", "upper_95_0", "upper_95_1"]
+    assert found.index.tolist() == [100, 101, 102]
+    with pytest.raises(InvalidInputError, match="predict: expected"):
+        model.set_output(predict="pandas")
 
 
 def test_categories_are_equally_far_from_one_another_and_from_others():

@@ -25,6 +25,7 @@ from sharpgp.data.fit_arguments import (
     positive_weights,
     warn_if_misaligned,
 )
+from sharpgp.data.frames import collected
 from sharpgp.data.inputs import (
     check_training_data,
     columns_of,
@@ -71,6 +72,7 @@ def fit(
     ``drawn``: which rows of ``X_cal`` were held out one by one; None for all.
     """
     check_pair(X_cal, y_cal)
+    X, X_cal = collected(X), collected(X_cal)
     if hasattr(y, "__len__") and len(y) == 0:
         raise InvalidInputError("y: expected at least two rows, found none")
     warn_if_misaligned(X, y)

@@ -398,9 +398,9 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         """
         mean = self.answer(X, lambda model, X: as_numpy(model.predict_mean(X)), noise, groups)
         if not return_std:
-            return mean
+            return self._as_asked(X, mean, "mean")
         std = self.answer(X, lambda model, X: as_numpy(model.predict_std(X)), noise, groups)
-        return mean, std
+        return self._as_asked(X, mean, "mean"), self._as_asked(X, std, "std")
 
     @hinted(
         alpha="coverage=, which is 1 - alpha",
@@ -458,7 +458,7 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
                 model = with_confidence(model, confidence, coverage=coverage, symmetric=symmetric)
             return as_numpy(model.predict_interval(X, coverage, **settings))
 
-        return self.answer(X, ask, noise, groups)
+        return self._as_asked(X, self.answer(X, ask, noise, groups), "interval", coverage)
 
     def predict_region(
         self,
@@ -520,7 +520,7 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
                 model = with_confidence(model, confidence, levels=levels)
             return as_numpy(model.predict_quantiles(X, levels))
 
-        return self.answer(X, ask, noise, groups)
+        return self._as_asked(X, self.answer(X, ask, noise, groups), "quantile", levels)
 
     def predict_dist(
         self, X: ArrayLike, *, noise: ArrayLike | None = None, groups: ArrayLike | None = None
@@ -637,7 +637,7 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         from sharpgp.decisions import decide
 
         self._check_one_output()
-        ends = self.predict_interval(X, coverage, confidence=confidence)
+        ends = np.asarray(self.predict_interval(X, coverage, confidence=confidence))
         rows = self.rows(X)
 
         def quantiles(some: slice, levels: np.ndarray) -> np.ndarray:
@@ -834,6 +834,37 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
                 "use sharpgp.persistence.load"
             )
         return model
+
+    def set_output(self, *, predict: Literal["default", "input"] | None = None) -> SharpGPRegressor:
+        """Whether means, intervals and quantiles are arrays or frames of the kind of ``X``.
+
+        Parameters
+        ----------
+        predict : {"default", "input"} or None
+            ``"input"``: rows in a data frame (pandas, polars, Arrow) are answered in one, with
+            columns as ``sharpgp predict`` names them, and pandas' index.  None: as it was.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> X = pd.DataFrame({"x": np.linspace(0, 6, 40)})
+        >>> model = SharpGPRegressor(base="rbf", calibration="vanilla").fit(X, np.sin(X["x"]))
+        >>> list(model.set_output(predict="input").predict_interval(X, 0.9))
+        ['lower_90', 'upper_90']
+        """
+        from sharpgp._validation import check_choice
+
+        if predict is not None:
+            check_choice(predict, "predict", ("default", "input"))
+            self._sklearn_output_config = {"predict": predict}  # clones have it, too
+        return self
+
+    def _as_asked(self, X: Any, answer: np.ndarray, what: str, asked: Numbers = ()) -> Any:
+        if getattr(self, "_sklearn_output_config", {}).get("predict") != "input":
+            return answer
+        from sharpgp.data.frames import as_columns, has_kind, like
+
+        return like(X, as_columns(answer, what, asked)) if has_kind(X) else answer
 
     def _check_one_output(self) -> None:
         """Raise unless this is fitted, and has one output."""

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from sharpgp._numbers import number
 from sharpgp._table import as_html, as_text
 from sharpgp._validation import as_float, as_numpy, check_choice
+from sharpgp.data.frames import collected
 from sharpgp.data.inputs import encode_rows, feature_names
 from sharpgp.data.reading import is_frame
 from sharpgp.exceptions import MissingExtraError
@@ -197,6 +198,7 @@ def explain(
     >>> found.width.columns[int(np.asarray(found.width)[1].argmax())]  # far out in x1
     'x1'
     """
+    X = collected(X)
     encoded = encode_rows(model, X)
     asked = model.rows(X if encoded is None else encoded)
     calibrated = model.calibrated_

@@ -342,10 +342,10 @@ def predict_region(
     values, single = as_coverage(coverage)
     outputs: Sequence[Any] = getattr(estimator, "outputs_", None) or [estimator]
     settings = {"noise": noise, "sample_weight": sample_weight}
-    if len(outputs) == 1:
-        return np.asarray(estimator.predict_interval(X, coverage, **settings))[..., None]
     rows = encode_rows(estimator, X)
     X = X if rows is None else rows
+    if len(outputs) == 1:
+        return np.asarray(estimator.predict_interval(X, coverage, **settings))[..., None]
     joint: JointScores | None = getattr(estimator, "joint_", None)
     weights = None
     if joint is not None:

@@ -13,6 +13,7 @@ from sharpgp._validation import constant_columns, refuse_other_kinds
 from sharpgp.data import texts
 from sharpgp.data.censoring import warn_of_censoring
 from sharpgp.data.encoding import Encoded, TableEncoding, text_of_mark
+from sharpgp.data.frames import collected
 from sharpgp.data.leaks import warn_of_leaks
 from sharpgp.data.reading import NamedColumns, is_frame, is_missing, names_of, values_of
 from sharpgp.data.suspicions import MIN_MIDDLE_SPREAD, is_flattened, likely_mark
@@ -158,7 +159,7 @@ def read_features(estimator: Any, X: Any) -> np.ndarray:
     rows = encode_rows(estimator, X)
     if rows is not None:
         return rows.features
-    array = validate(estimator, X, reset=False, ensure_min_samples=0)
+    array = validate(estimator, collected(X), reset=False, ensure_min_samples=0)
     return with_constants(estimator, np.ascontiguousarray(array))
 
 
@@ -194,6 +195,7 @@ def columns_of(estimator: Any) -> dict[str, list[int]]:
 def encode_rows(estimator: Any, X: Any) -> Encoded | None:
     """Rows encoded as in the fit; None if the estimator has no encoding."""
     encoding: TableEncoding | None = getattr(estimator, "encoding_", None)
+    X = collected(X)
     if isinstance(X, Encoded) or encoding is None:
         return X if isinstance(X, Encoded) else None
     if is_frame(X):

@@ -17,6 +17,7 @@ from sharpgp._files import replacing
 from sharpgp.data import texts
 from sharpgp.data.censoring import censoring
 from sharpgp.data.encoding import Encoded, TableEncoding, require_columns, text_of_mark
+from sharpgp.data.frames import collected
 from sharpgp.data.leaks import leaks_of, share_of_levels
 from sharpgp.data.reading import NamedColumns, Values, is_frame, names_of, values_of
 from sharpgp.data.suspicions import (
@@ -223,6 +224,7 @@ def check(
     """
     given = (missing,) if isinstance(missing, str | int | float) else tuple(missing)
     marks = tuple(map(text_of_mark, given))
+    X = collected(X)
     table: Any = X if is_frame(X) else _as_table(X)
     names = names_of(table)
     label = target or (y if isinstance(y, str) else str(getattr(y, "name", None) or "y"))
