@@ -168,7 +168,7 @@ def test_few_rows_give_a_regressor_intervals_of_constant_width():
     X, y = noisy_line(160, 0)
     model = Ridge().fit(X[:60], y[:60])
     calibrated = sharpgp.calibrate(model, X[60:159], y[60:159])
-    ends = calibrated.predict_interval(X, 0.9).numpy()
+    ends = calibrated.predict_interval(X, 0.9)
     # The 90th of 99 absolute residuals: a split-conformal interval.
     expected = np.sort(np.abs(y[60:159] - model.predict(X[60:159])))[89]
     np.testing.assert_allclose(ends.T, model.predict(X) + np.array([[-1], [1]]) * expected)
@@ -178,7 +178,7 @@ def test_a_regressor_gets_a_width_where_calibration_rows_suffice():
     (X, y), (X_new, y_new) = noisy_line(700, 1), noisy_line(4000, 2)
     model = HistGradientBoostingRegressor(max_iter=30).fit(X[:300], y[:300])
     calibrated = sharpgp.calibrate(model, X[300:], y[300:])
-    lower, upper = calibrated.predict_interval(X_new, 0.9).numpy().T
+    lower, upper = calibrated.predict_interval(X_new, 0.9).T
     inside, wide = (lower <= y_new) & (y_new <= upper), X_new[:, 1] > 0
     assert len(calibrated.scores) == 200
     assert 0.86 <= inside.mean() <= 0.95
@@ -198,7 +198,7 @@ def test_columns_without_numbers_give_a_regressor_a_constant_width():
     model = make_pipeline(encode, Ridge()).fit(frame[:200], y[:200])
     calibrated = sharpgp.calibrate(model, frame[200:], y[200:])
     assert len(calibrated.scores) == 300
-    assert np.ptp(np.diff(calibrated.predict_interval(frame, 0.9).numpy(), axis=1)) < 1e-9
+    assert np.ptp(np.diff(calibrated.predict_interval(frame, 0.9), axis=1)) < 1e-9
 
 
 def test_bad_calibration_data():
@@ -280,7 +280,7 @@ def test_coverage_is_exact_at_whole_ranks_for_a_wrong_model(model, of_score, sym
         X = rng.uniform(-1, 1, (C + 1, 1))
         y = X[:, 0] + (1 + np.abs(X[:, 0])) * of_score(z)
         calibrated = sharpgp.calibrate(model, X[:C], y[:C])
-        lower, upper = calibrated.predict_interval(X[C:], coverages, symmetric=symmetric)[0].numpy()
+        lower, upper = calibrated.predict_interval(X[C:], coverages, symmetric=symmetric)[0]
         held = (lower <= y[C]) & (y[C] <= upper)
         np.testing.assert_array_equal(held, by_ranks(z[:C], z[C], coverages, symmetric))
     promised = np.array(coverages)
@@ -309,7 +309,7 @@ def test_closed_intervals_keep_their_coverage_with_ties():
         y = np.floor(3 * X[:, 0] + rng.normal(size=200))
         model = sharpgp.calibrate(steps, X[:100], y[:100])
         for k, symmetric in enumerate((True, False)):
-            ends = model.predict_interval(X[100:], 0.9, symmetric=symmetric).numpy()
+            ends = model.predict_interval(X[100:], 0.9, symmetric=symmetric)
             inside[k] += ((ends[:, 0] <= y[100:]) & (y[100:] <= ends[:, 1])).mean()
     # Three standard errors of 100 sets of 100 calibration and 100 test points.
     assert (inside / 100 > 0.9 - 0.013).all()
@@ -324,7 +324,7 @@ def test_quantiles_are_those_of_ranks():
     found = model.predict_quantiles(X[:5], [0.05, 0.5, 0.9])
     beta = Ranks(model.scores).beta(torch.tensor([0.05, 0.5, 0.9], dtype=torch.float64))
     expected = model.model.value(quantile_source(skewed).table(X[:5]), beta.unsqueeze(-1)).T
-    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(torch.from_numpy(found), expected)
 
 
 # ------------------------------------------------------------------ the distribution
@@ -361,7 +361,7 @@ def test_scores_of_unlike_laws_do_not_cost_crps():
     model = sharpgp.calibrate(half_right, X[:300], y[:300])
     own = crps(quantile_source(half_right).table(X[300:]), y[300:])
     assert float(model.predict_dist(X[300:]).crps(y[300:]).mean()) < 1.005 * own
-    ends = model.predict_interval(X[300:], 0.9).numpy()
+    ends = model.predict_interval(X[300:], 0.9)
     inside = ((ends[:, 0] <= y[300:]) & (y[300:] <= ends[:, 1])).mean()
     assert abs(inside - 0.9) < 0.06  # three standard errors of 300 calibration points
 
@@ -403,7 +403,7 @@ def test_missing_values_and_frames_are_the_models_business():
         for p in (0.1, 0.5, 0.9)
     ]
     model = sharpgp.calibrate(fitted, frame[150:], y[150:])
-    assert bool(torch.isfinite(model.predict_interval(frame[:20], 0.9)).all())
+    assert bool(np.isfinite(model.predict_interval(frame[:20], 0.9)).all())
 
 
 def test_further_points_join():
@@ -534,3 +534,17 @@ def test_a_list_of_lightgbm_s_kind_is_known_by_objective_and_alpha():
 
     source = quantile_source([LGBMRegressor(alpha=p) for p in (0.1, 0.5, 0.9)])
     assert source.levels.tolist() == [0.1, 0.5, 0.9]
+
+
+def test_numpy_is_answered_in_numpy_and_torch_in_torch():
+    X, y = np.random.default_rng(0).normal(size=(90, 2)), np.arange(90.0)
+    model = sharpgp.calibrate(Ridge().fit(X[:40], y[:40]), X[40:], y[40:])
+    for asked, kind in ((X[:3], np.ndarray), (torch.tensor(X[:3]), torch.Tensor)):
+        answers = [
+            model.predict(asked),
+            model.predict_std(asked),
+            model.predict_interval(asked, 0.9),
+            model.predict_quantiles(asked, [0.1, 0.9]),
+            model.predict_dist(asked).mean,
+        ]
+        assert [type(answer) for answer in answers] == [kind] * 5

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from sharpgp._validation import as_numpy, as_target, as_weights
@@ -22,6 +22,8 @@ from sharpgp.models.foreign import LEVELS, QuantileSource, gives_points, quantil
 from sharpgp.models.laws import Table
 from sharpgp.models.model import Model
 from sharpgp.rows import Inputs, Rows
+
+Floats = NDArray[np.float64]
 
 # Levels at which distributions are tabulated.
 _DELTA = torch.tensor(LEVELS, dtype=torch.float64)
@@ -158,6 +160,44 @@ class ForeignPredictor(ScoredPredictor):
 
     _near_features = rows
 
+    # What the user's model takes is answered in NumPy arrays, and torch in torch.
+
+    def predict(self, X: ArrayLike) -> Tensor | Floats:
+        """Predictive means (n,), as every regressor of scikit-learn has them."""
+        return self.predict_mean(X)
+
+    def predict_mean(self, X: ArrayLike | Rows) -> Tensor | Floats:  # type: ignore[override]
+        return _of_kind(X, super().predict_mean(X))
+
+    def predict_std(self, X: ArrayLike | Rows) -> Tensor | Floats:  # type: ignore[override]
+        return _of_kind(X, super().predict_std(X))
+
+    def predict_quantiles(  # type: ignore[override]
+        self, X: ArrayLike | Rows, levels: ArrayLike
+    ) -> Tensor | Floats:
+        return _of_kind(X, super().predict_quantiles(X, levels))
+
+    def predict_interval(  # type: ignore[override]
+        self,
+        X: ArrayLike | Rows,
+        coverage: ArrayLike = 0.95,
+        *,
+        symmetric: bool | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> Tensor | Floats:
+        ends = super().predict_interval(
+            X, coverage, symmetric=symmetric, sample_weight=sample_weight
+        )
+        return _of_kind(X, ends)
+
+    def predict_dist(self, X: ArrayLike | Rows) -> PredictiveDistribution:
+        found = super().predict_dist(X)
+        return found if isinstance(X, Tensor | Rows) else found.numpy()
+
+
+def _of_kind(X: object, answer: Tensor) -> Tensor | Floats:
+    return answer if isinstance(X, Tensor | Rows) else as_numpy(answer)
+
 
 def smooth_beta(ranks: Ranks, delta: Tensor) -> Tensor:
     """``beta`` [K] without gaps between single scores: linear between levels two ranks apart.
@@ -211,8 +251,8 @@ def calibrate(
     Returns
     -------
     Calibrated
-        With ``predict_quantiles``, ``predict_interval``, ``predict_dist``, ...; they take what the
-        model takes, and return torch tensors.
+        With ``predict``, ``predict_interval``, ``predict_quantiles``, ``predict_dist``, ...; they
+        take what the model takes, and return NumPy arrays; for torch tensors, tensors.
 
     Examples
     --------
@@ -222,7 +262,7 @@ def calibrate(
     >>> model = BayesianRidge().fit(X[::3], y[::3])
     >>> calibrated = calibrate(model, X[1::3], y[1::3])
     >>> calibrated.predict_interval(X[2::3], coverage=0.9).shape
-    torch.Size([100, 2])
+    (100, 2)
     """
     rows: Tensor | None = None
     if gives_points(model):

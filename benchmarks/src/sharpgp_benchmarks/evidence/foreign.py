@@ -110,8 +110,9 @@ def real(datasets: str, seeds: int, rows: int, data_home: str | None) -> None:
                         [model.model.value(tables, one.unsqueeze(-1)).T for one in z], 1
                     )
                     own.append(inside(raw, truth))
-                    calibrated.append(inside(model.predict_interval(X[test], COVERAGES), truth))
-                    after = float(model.predict_dist(X[test]).crps(truth).mean())
+                    ends = torch.as_tensor(model.predict_interval(X[test], COVERAGES))
+                    calibrated.append(inside(ends, truth))
+                    after = float(model.predict_dist(X[test]).crps(y[test]).mean())
                     scores.append([after, crps(model, torch.special.ndtri(DELTA), tables, truth)])
                 after, before = np.mean(scores, axis=0)
                 ratio.append(after / before)

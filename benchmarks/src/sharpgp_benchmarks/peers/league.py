@@ -72,8 +72,8 @@ def ngboost_calibrated(case: Case) -> Prediction:
     p = case.parts
     base = NGBRegressor(verbose=False, random_state=case.seed).fit(p.X_train, p.y_train)
     model = calibrate(base, p.X_cal, p.y_cal)
-    ends = model.predict_interval(p.X_test, COVERAGES).numpy()
-    crps = model.predict_dist(p.X_test).crps(torch.from_numpy(p.y_test)).mean()
+    ends = np.asarray(model.predict_interval(p.X_test, COVERAGES))
+    crps = model.predict_dist(p.X_test).crps(p.y_test).mean()
     return Prediction({"default": ends}, float(crps))
 
 
