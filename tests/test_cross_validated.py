@@ -247,4 +247,4 @@ def test_rows_in_order_of_a_date_with_correlated_errors_are_warned_of(correlated
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         model.fit(table, y)
-    assert any("groups and time" in str(one.message) for one in caught) == correlated
+    assert any("neighbouring rows by 'day'" in str(one.message) for one in caught) == correlated

@@ -54,7 +54,7 @@ def test_a_call_on_many_rows_uses_the_threads_there_are(monkeypatch):
             used.clear()
             found[threads] = copy.deepcopy(model).predict_interval(rows)  # nothing is known yet
             others = [of - {threading.get_ident()} for of in used.values()]
-            assert [len(of) for of in others] == [threads if threads > 1 else 0] * 3
+            assert [0 < len(of) <= threads for of in others] == [threads > 1] * 3
     finally:
         torch.set_num_threads(before)
     np.testing.assert_allclose(found[2], found[1], rtol=1e-12)

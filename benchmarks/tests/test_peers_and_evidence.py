@@ -218,7 +218,7 @@ def slow(*case):
         ("bo_remaining", ["--problem", "branin", "--points", "6"]),
         (
             "bo_laboratory",
-            ["--problems", "needle", "--methods", "logei", "--seeds", "1", "--runs", "12"],
+            ["--suites=constrained", "--methods=logei", "--seeds=1", "--runs=11"],
         ),
         ("bo_surprises", ["--functions", "camel3", "--iterations", "2"]),
         slow("drift", ["--seeds", "1", "--steps", "60"]),

@@ -14,13 +14,21 @@ from __future__ import annotations
 
 import math
 import numbers
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import cache, cached_property
 from importlib import import_module
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, Union, get_args, get_origin
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import numpy as np
 
@@ -337,10 +345,8 @@ class _Saved:
 
 def _spec_of_field(cls: Any, name: str) -> Any:
     owner = next(base for base in cls.__mro__ if name in vars(base).get("__annotations__", ()))
-    hint = owner.__annotations__[name]
-    if isinstance(hint, str):
-        hint = eval(hint, vars(sys.modules[owner.__module__]))
-    return spec_of(hint)
+    alone = {"__annotations__": {name: owner.__annotations__[name]}, "__module__": owner.__module__}
+    return spec_of(get_type_hints(type(owner.__name__, (), alone), include_extras=True)[name])
 
 
 def spec_of(hint: Any) -> Any:

@@ -5,6 +5,7 @@ from typing import Any
 
 import narwhals as nw
 import numpy as np
+from narwhals.dependencies import is_pandas_dataframe
 from numpy.typing import NDArray
 
 
@@ -16,6 +17,8 @@ def collected(X: Any) -> Any:
     >>> collected([[1.0]])
     [[1.0]]
     """
+    if is_pandas_dataframe(X):  # its names may repeat, which has a message of its own
+        return X
     found = nw.from_native(X, pass_through=True)
     return found.collect().to_native() if isinstance(found, nw.LazyFrame) else X
 
@@ -67,6 +70,8 @@ def like(X: Any, columns: Mapping[str, NDArray[np.float64]]) -> Any:
 
 def has_kind(X: Any) -> bool:
     """Whether :func:`like` can make frames of the kind of ``X``."""
+    if is_pandas_dataframe(X):
+        return True
     found = nw.from_native(X, pass_through=True)
     lazy = isinstance(found, nw.LazyFrame)
     return isinstance(found, nw.DataFrame) or (lazy and found.implementation.is_polars())
